@@ -1,0 +1,1 @@
+"""Networks that the example programs and the benchmarks share."""

@@ -1,0 +1,68 @@
+"""Spool: lazy tensors for PyTorch on the device `xla`.
+
+Importing this package registers the device. Operations on its tensors are
+recorded, not run; a cut (`sync`, `step`, `compile`, or a read such as
+`item()`) makes one graph of them, which is compiled once and launched on a
+queue of its own while the program goes on.
+
+    import torch, torch_spool
+
+    x = torch.ones(2, device=torch_spool.device())
+    with torch_spool.step():
+        y = x * 2
+    print(y)                     # a read waits for the launched graph
+
+Every function may be called from any thread. Recording is in program order
+across threads, as PyTorch's own locks let them through.
+"""
+
+from . import _device_module
+from ._api import (
+    _barrier as _barrier,
+)
+from ._api import (
+    add_step_closure,
+    device,
+    device_count,
+    devices,
+    eager_mode,
+    eager_mode_context,
+    get_rng_state,
+    graph_text,
+    is_eager_mode,
+    manual_seed,
+    set_rng_state,
+    sync,
+    synchronize,
+    wait_device_ops,
+)
+from ._load import _C as _C
+from ._regions import compile, step
+
+_device_module.register()
+
+from . import core, debug, experimental  # noqa: E402  (they need the device)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "add_step_closure",
+    "compile",
+    "core",
+    "debug",
+    "device",
+    "device_count",
+    "devices",
+    "eager_mode",
+    "eager_mode_context",
+    "experimental",
+    "get_rng_state",
+    "graph_text",
+    "is_eager_mode",
+    "manual_seed",
+    "set_rng_state",
+    "step",
+    "sync",
+    "synchronize",
+    "wait_device_ops",
+]

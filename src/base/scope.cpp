@@ -1,0 +1,37 @@
+#include "src/base/scope.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "src/base/error.h"
+
+namespace spool::scope {
+namespace {
+
+struct Scopes {
+  std::vector<std::string> names;
+  std::size_t hidden = 0;  ///< how many, from the outermost, a reset has hidden
+};
+thread_local Scopes scopes;
+
+}  // namespace
+
+void push(std::string name) { scopes.names.push_back(std::move(name)); }
+
+void pop() {
+  SPOOL_CHECK(!scopes.names.empty(), Runtime, "[scope] closed without being open in this thread");
+  scopes.names.pop_back();
+  scopes.hidden = std::min(scopes.hidden, scopes.names.size());
+}
+
+void reset() { scopes.hidden = scopes.names.size(); }
+
+std::string current() {
+  std::string joined;
+  for (std::size_t i = scopes.hidden; i < scopes.names.size(); ++i) {
+    joined += (joined.empty() ? "" : "/") + scopes.names[i];
+  }
+  return joined;
+}
+
+}  // namespace spool::scope

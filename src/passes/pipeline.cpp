@@ -1,0 +1,88 @@
+#include "src/passes/pipeline.h"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "src/base/error.h"
+#include "src/base/settings.h"
+#include "src/passes/dead_code.h"
+
+namespace spool {
+namespace {
+
+struct Pass {
+  const char* name;
+  Graph (*run)(Graph);
+};
+
+/// What every graph goes through, in order.
+constexpr std::array passes{
+    Pass{"dead_code", &dead_code},
+};
+
+/// One graph's file in the folder of SPOOL_DUMP_GRAPHS; does nothing where that is not set.
+class Dump {
+ public:
+  Dump() {
+    const std::string& folder = settings().dump_graphs;
+    if (folder.empty()) {
+      return;
+    }
+    static std::atomic<int> next{0};
+    std::error_code failure;
+    std::filesystem::create_directories(folder, failure);
+    const auto path = std::filesystem::path(folder) / str("graph_", next++, ".txt");
+    file_.open(path);
+    SPOOL_CHECK(file_.is_open(), Value, "[SPOOL_DUMP_GRAPHS] expected a folder that can be written to, but '", path.string(),
+                "' can't be opened; create '", folder, "' or name another folder");
+  }
+
+  void before(const Graph& graph) {
+    if (file_.is_open()) {
+      last_ = text(graph, true);
+      file_ << "as recorded:\n" << last_;
+    }
+  }
+
+  void after(const char* pass, std::chrono::duration<double, std::milli> time, const Graph& graph) {
+    if (!file_.is_open()) {
+      return;
+    }
+    std::string now = text(graph, true);
+    file_ << "\nafter " << pass << " (" << time.count() << " ms):" << (now == last_ ? " (unchanged)\n" : "\n");
+    if (now != last_) {
+      file_ << now;
+      last_ = std::move(now);
+    }
+  }
+
+ private:
+  std::ofstream file_;
+  std::string last_;
+};
+
+void check([[maybe_unused]] const Graph& graph) {
+#ifdef SPOOL_VERIFY
+  verify(graph);
+#endif
+}
+
+}  // namespace
+
+Graph optimise(Graph graph) {
+  Dump dump;
+  dump.before(graph);
+  check(graph);
+  for (const Pass& pass : passes) {
+    const auto start = std::chrono::steady_clock::now();
+    graph = pass.run(std::move(graph));
+    dump.after(pass.name, std::chrono::steady_clock::now() - start, graph);
+    check(graph);
+  }
+  return graph;
+}
+
+}  // namespace spool

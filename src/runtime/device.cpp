@@ -1,0 +1,446 @@
+#include "src/runtime/device.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+
+#include "src/base/error.h"
+#include "src/base/settings.h"
+#include "src/graph/functionalise.h"
+#include "src/passes/pipeline.h"
+#include "src/runtime/metrics.h"
+
+namespace spool {
+namespace {
+
+LocationHook location_hook = nullptr;
+
+/// How far over its bound a tape may grow while it waits for a place where it repeats itself.
+constexpr std::size_t overrun = 32;
+
+Device* instance = nullptr;
+
+}  // namespace
+
+void set_location_hook(LocationHook hook) { location_hook = hook; }
+
+LocationPtr current_location() { return location_hook != nullptr ? location_hook() : nullptr; }
+
+const char* describe(Cut cause) {
+  switch (cause) {
+    case Cut::Sync: return "sync()";
+    case Cut::StepEntry: return "entry of step()";
+    case Cut::StepExit: return "exit of step()";
+    case Cut::CompileEntry: return "entry of compile()";
+    case Cut::CompileExit: return "exit of compile()";
+    case Cut::Read: return "a read";
+    case Cut::RunAtOnce: return "an op that can't be recorded";
+    case Cut::Barrier: return "_barrier()";
+    case Cut::Bound: return "the tape's bound";
+    case Cut::Eager: return "eager mode";
+  }
+  return "?";
+}
+
+bool breaks_graph(Cut cause) { return cause != Cut::StepExit && cause != Cut::CompileExit && cause != Cut::Eager; }
+
+Device& Device::get() {
+  static Device& device = [&]() -> Device& {
+    instance = new Device;
+    std::atexit([] { instance->shut_down(); });
+    // A child must find the locks free and know that it has no runtime thread.
+    pthread_atfork(
+        [] {
+          instance->mutex_.lock();
+          instance->queue_.before_fork();
+        },
+        [] {
+          instance->queue_.after_fork_in_parent();
+          instance->mutex_.unlock();
+        },
+        [] {
+          instance->queue_.after_fork_in_child();
+          instance->mutex_.unlock();
+        });
+    return *instance;
+  }();
+  return device;
+}
+
+Device::Device()
+    : cache_(settings().cache_size),
+      queue_(settings().in_flight),
+      engine_(&spool::engine(settings().engine)),
+      follow_(settings().follow) {}
+
+void Device::bound_tape(const Call& next) {
+  const std::size_t ops = settings().max_tape_ops;
+  const std::size_t bytes = settings().max_tape_bytes;
+  if (tape_.length() < ops && tape_.result_bytes() < bytes) {
+    return;
+  }
+  if (tape_.starts_like(next) || tape_.length() >= overrun * ops || tape_.result_bytes() >= overrun * bytes) {
+    // A bound is no break of anyone's rules: inside a full_graph region the tape just grows on.
+    const bool whole = std::any_of(regions_.begin(), regions_.end(), [](const Region& r) { return r.full_graph; });
+    if (!whole) {
+      cut(Cut::Bound, nullptr);
+    }
+  }
+}
+
+void Device::check_regions(Cut cause, const CacheEntry* entry, const LocationPtr& where) const {
+  for (const Region& region : regions_) {
+    if (region.kind != Region::Kind::Compile) {
+      continue;
+    }
+    SPOOL_CHECK(!region.full_graph || !breaks_graph(cause), Runtime, "[compile] full_graph=True, but the graph of '",
+                region.name, "' breaks at ", describe(where), ": ", describe(cause),
+                ". Move it out of the region, or allow breaks with full_graph=False.");
+    if (region.max_graphs >= 0 && &region == &regions_.back()) {
+      const auto known = region_graphs_.find(region.key);
+      const std::size_t count = known == region_graphs_.end() ? 0 : known->second.size();
+      const bool is_new = entry == nullptr || known == region_graphs_.end() || !known->second.contains(entry->id);
+      SPOOL_CHECK(!is_new || count < static_cast<std::size_t>(region.max_graphs), Runtime, "[compile] '", region.name,
+                  "' would need a graph more than num_different_graphs_allowed=", region.max_graphs, ", cut by ",
+                  describe(cause), " at ", describe(where),
+                  ". Its inputs' shapes or dtypes, or the path its Python code takes, differ from before; raise the limit or "
+                  "make them equal.");
+    }
+  }
+}
+
+void Device::cut(Cut cause, const LocationPtr& where) {
+  if (tape_.empty()) {
+    return;
+  }
+  std::vector<bool> live = tape_.live();
+  TapeNode& leaf = tape_.leaf();
+  CacheEntry* entry = cache_.find(leaf, live, *engine_);
+  check_regions(cause, entry, where);
+  if (!regions_.empty() && breaks_graph(cause) && cause != Cut::StepEntry && cause != Cut::CompileEntry) {
+    metrics::count("GraphBreak");
+    if (settings().logs("break")) {
+      std::cerr << "[spool] graph broken by " << describe(cause) << " at " << describe(where) << '\n';
+    }
+  }
+  try {
+    if (entry == nullptr) {
+      entry = &cache_.insert(leaf, live, *engine_, compile(live));
+      if (settings().logs("compile")) {
+        std::cerr << "[spool] compiled a graph of " << tape_.length() << " ops, cut by " << describe(cause) << " at "
+                  << describe(where) << '\n';
+      }
+    } else {
+      metrics::count("CachedCompile");
+    }
+    if (!regions_.empty() && regions_.back().kind == Region::Kind::Compile) {
+      region_graphs_[regions_.back().key].insert(entry->id);
+    }
+    if (entry->executable != nullptr) {
+      launch(entry->executable);
+    }
+  } catch (const Error& error) {
+    poison(live, std::make_shared<const Error>(error));
+    tape_.reset();
+    throw;
+  }
+  tape_.reset();
+  cache_.shrink(tape_);
+}
+
+std::shared_ptr<Executable> Device::compile(const std::vector<bool>& live) {
+  const metrics::Timer timer("CompileTime");
+  metrics::count("UncachedCompile");
+  const auto path = tape_.path();
+  const Graph graph = optimise(functionalise(path, live));
+  if (graph.nodes.empty() && graph.outputs.empty()) {
+    return nullptr;
+  }
+  auto executable = std::make_shared<Executable>();
+  executable->engine = engine_;
+  executable->plan = engine_->compile(graph);
+  executable->inputs = graph.inputs;
+  executable->outputs = graph.outputs;
+  std::set<ValueId> written;
+  for (const Node& node : graph.nodes) {
+    for (const ValueId value : mutated(node)) {
+      written.insert(value);
+    }
+  }
+  for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
+    const bool replaced = std::any_of(graph.outputs.begin(), graph.outputs.end(), [&](const GraphOutput& output) {
+      return output.input == static_cast<std::int32_t>(i);
+    });
+    executable->owned.push_back(static_cast<std::uint8_t>(replaced || written.contains(graph.inputs[i].value)));
+  }
+  for (const GraphOutput& output : graph.outputs) {
+    executable->output_bytes.push_back(graph.values[static_cast<std::size_t>(output.value)].nbytes);
+  }
+  return executable;
+}
+
+void Device::launch(const std::shared_ptr<Executable>& shared) {
+  const Executable& executable = *shared;
+  Launch launch;
+  launch.executable = shared;
+  const auto slots = tape_.slots();
+  for (std::size_t i = 0; i < executable.outputs.size(); ++i) {
+    auto buffer = std::make_shared<Buffer>();
+    buffer->nbytes = executable.output_bytes[i];
+    launch.outputs.push_back(std::move(buffer));
+  }
+  // An owned input is taken from its slot, so that the run is its only holder unless someone else kept the buffer.
+  std::int64_t aliased = 0;
+  for (std::size_t i = 0; i < executable.inputs.size(); ++i) {
+    Slot& slot = *slots[executable.inputs[i].slot];
+    if (executable.owned[i] != 0) {
+      launch.inputs.push_back(std::move(slot.buffer));
+      slot.buffer = nullptr;
+      launch.exclusive.push_back(static_cast<std::uint8_t>(launch.inputs.back().use_count() == 1));
+    } else {
+      launch.inputs.push_back(slot.buffer);
+      launch.exclusive.push_back(0);
+    }
+  }
+  for (std::size_t i = 0; i < executable.outputs.size(); ++i) {
+    const GraphOutput& output = executable.outputs[i];
+    slots[output.slot]->buffer = launch.outputs[i];
+    if (output.input >= 0 && launch.exclusive[static_cast<std::size_t>(output.input)] != 0) {
+      ++aliased;
+    }
+  }
+  launch.numbers = std::move(tape_.numbers());
+  launch.generators = std::move(tape_.generators());
+  metrics::sample("SyncTensors", static_cast<double>(launch.outputs.size()), metrics::Unit::Count);
+  metrics::sample("InputOutputAliasCount", static_cast<double>(aliased), metrics::Unit::Count);
+  queue_.submit(std::move(launch));
+}
+
+void Device::poison(const std::vector<bool>& live, const std::shared_ptr<const Error>& failure) {
+  const auto slots = tape_.slots();
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (live[i]) {
+      slots[i]->buffer = std::make_shared<Buffer>();
+      slots[i]->buffer->nbytes = slots[i]->nbytes;
+      slots[i]->buffer->failure = failure;
+    }
+  }
+}
+
+void Device::raise(const std::shared_ptr<const Error>& failure) {
+  if (failure != nullptr) {
+    queue_.told(failure);
+    throw Error(*failure);
+  }
+}
+
+BufferPtr Device::read(Slot& slot, const char* op) {
+  cut_for({&slot}, op, Cut::Read);
+  BufferPtr buffer;
+  {
+    const auto guard = lock();
+    buffer = slot.buffer;
+  }
+  if (buffer == nullptr) {
+    return nullptr;
+  }
+  queue_.wait(buffer->ready);
+  raise(buffer->failure);
+  return buffer;
+}
+
+void Device::cut_for(const std::vector<Slot*>& slots, const char* op, Cut cause, bool touched) {
+  auto guard = lock();
+  const auto pending = [&] {
+    return std::any_of(slots.begin(), slots.end(), [&](const Slot* slot) {
+      return tape_.touches(*slot) && (touched || slot->dirty);
+    });
+  };
+  if (!pending()) {
+    return;
+  }
+  LocationPtr where;
+  if (!regions_.empty()) {
+    guard.unlock();
+    const LocationPtr line = current_location();
+    auto named = line == nullptr ? std::make_shared<Location>() : std::make_shared<Location>(*line);
+    named->scope = named->scope.empty() ? op : named->scope + ", " + op;
+    where = std::move(named);
+    guard.lock();
+  }
+  if (pending()) {
+    cut(cause, where);
+  }
+}
+
+void Device::sync(bool wait) {
+  const LocationPtr where = current_location();
+  {
+    const auto guard = lock();
+    told_pending_ = false;
+    cut(Cut::Sync, where);
+  }
+  if (wait) {
+    wait_for_all();
+  } else {
+    raise(queue_.take_failure());
+  }
+}
+
+void Device::barrier() {
+  const LocationPtr where = current_location();
+  const auto guard = lock();
+  cut(Cut::Barrier, where);
+}
+
+void Device::synchronize() {
+  const LocationPtr where = current_location();
+  bool tell = false;
+  std::size_t pending = 0;
+  {
+    const auto guard = lock();
+    for (const Region& region : regions_) {
+      SPOOL_CHECK(!region.full_graph, Runtime, "[synchronize] called inside compile(full_graph=True) of '", region.name,
+                  "' at ", describe(where),
+                  ". A region that is one graph can't wait for itself: move the call out of it, or use full_graph=False.");
+    }
+    pending = tape_.length();
+    tell = pending != 0 && regions_.empty() && !told_pending_;
+    told_pending_ = told_pending_ || tell;
+  }
+  if (tell) {
+    std::cerr << "[synchronize] " << pending << " recorded ops are still pending at " << describe(where)
+              << ": synchronize() waits only for what has been launched. Call sync(wait=True) to launch and wait.\n";
+  }
+  wait_for_all();
+}
+
+void Device::wait_for_all() {
+  queue_.wait(queue_.newest());
+  raise(queue_.take_failure());
+}
+
+void Device::begin_step() {
+  const LocationPtr where = current_location();
+  const auto guard = lock();
+  cut(Cut::StepEntry, where);
+  regions_.push_back({.kind = Region::Kind::Step, .id = next_region_++, .name = "step"});
+}
+
+void Device::end_step(bool failed) {
+  const LocationPtr where = current_location();
+  const auto guard = lock();
+  // Inner regions whose ends an exception skipped are closed with it.
+  while (!regions_.empty() && regions_.back().kind != Region::Kind::Step) {
+    SPOOL_CHECK(failed, Runtime, "[step] a compile() region opened inside this step is still open at its end");
+    regions_.pop_back();
+  }
+  SPOOL_CHECK(!regions_.empty(), Runtime, "[step] ended without having begun");
+  regions_.pop_back();
+  cut(Cut::StepExit, where);
+}
+
+std::uint64_t Device::begin_compile(Region region) {
+  const LocationPtr where = current_location();
+  const auto guard = lock();
+  cut(Cut::CompileEntry, where);
+  region.kind = Region::Kind::Compile;
+  region.id = next_region_++;
+  regions_.push_back(std::move(region));
+  return regions_.back().id;
+}
+
+void Device::end_compile(std::uint64_t id, bool failed) {
+  const LocationPtr where = current_location();
+  const auto guard = lock();
+  const auto open = std::find_if(regions_.begin(), regions_.end(), [&](const Region& region) { return region.id == id; });
+  SPOOL_CHECK(open != regions_.end(), Runtime, "[compile] region ", id, " ended without being open");
+  regions_.erase(open + 1, regions_.end());
+  if (failed) {
+    // The exception goes on; what was recorded before it takes effect as eager's would, whatever the region's limits say.
+    regions_.pop_back();
+    cut(Cut::CompileExit, where);
+    return;
+  }
+  try {
+    cut(Cut::CompileExit, where);
+  } catch (...) {
+    regions_.pop_back();
+    throw;
+  }
+  regions_.pop_back();
+}
+
+void Device::set_eager_mode(bool on) {
+  const auto guard = lock();
+  if (on && !eager_mode_) {
+    cut(Cut::Eager, nullptr);
+  }
+  eager_mode_ = on;
+}
+
+bool Device::eager_mode() {
+  const auto guard = lock();
+  return eager_mode_;
+}
+
+void Device::set_engine(const std::string& name) {
+  Engine& chosen = spool::engine(name);
+  const auto guard = lock();
+  cut(Cut::Sync, nullptr);
+  engine_ = &chosen;
+}
+
+std::string Device::engine_name() { return engine().name(); }
+
+Engine& Device::engine() {
+  const auto guard = lock();
+  return *engine_;
+}
+
+std::size_t Device::cache_size() {
+  const auto guard = lock();
+  return cache_.size();
+}
+
+std::size_t Device::cache_capacity() {
+  const auto guard = lock();
+  return cache_.capacity();
+}
+
+void Device::set_cache_capacity(std::size_t capacity) {
+  SPOOL_CHECK(capacity >= 1, Value, "[set_cache_capacity] expected at least 1, got ", capacity);
+  const auto guard = lock();
+  cache_.set_capacity(capacity);
+  if (tape_.empty()) {
+    cache_.shrink(tape_);
+  }
+}
+
+std::size_t Device::tape_length() {
+  const auto guard = lock();
+  return tape_.length();
+}
+
+void Device::set_follow(bool on) {
+  const auto guard = lock();
+  follow_ = on;
+}
+
+std::string Device::graph_text(const std::vector<Slot*>& slots) {
+  const auto guard = lock();
+  std::vector<bool> live(tape_.slots().size(), false);
+  for (const Slot* slot : slots) {
+    if (tape_.touches(*slot) && slot->dirty) {
+      live[slot->index] = true;
+    }
+  }
+  const auto path = tape_.path();
+  return text(optimise(functionalise(path, live)));
+}
+
+void Device::shut_down() { queue_.shut_down(); }
+
+}  // namespace spool

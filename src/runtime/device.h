@@ -1,0 +1,113 @@
+// Device: one lazy device. Ties the parts together: what is recorded goes on its tape; a cut makes it a graph, finds or compiles a
+// plan and launches it.
+//
+// Threading: the methods under "recording" need the device's lock (`lock()`), so that a recorder can do several in one go. All
+// others take it themselves and may block on the queue; call them without the lock. The lock is never held while Python code
+// runs or the GIL is taken.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "src/cache/plan_cache.h"
+#include "src/engine/engine.h"
+#include "src/runtime/queue.h"
+#include "src/runtime/region.h"
+#include "src/tape/signature.h"
+#include "src/tape/tape.h"
+
+namespace spool {
+
+class Device {
+ public:
+  /// The device, made at the first call and never freed; its runtime thread ends with the process.
+  static Device& get();
+
+  // --- recording: with the lock held ---------------------------------------------------------------------------------
+  std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
+  Tape& tape() { return tape_; }
+  SignatureTable& signatures() { return signatures_; }
+  /// Before an op is recorded: cuts a tape that nobody cut and that has passed a bound, best where it repeats itself.
+  void bound_tape(const Call& next);
+  /// After an op was recorded: in eager mode, cuts.
+  void recorded() {
+    if (eager_mode_) {
+      cut(Cut::Eager, nullptr);
+    }
+  }
+  /// Ends the tape and launches it. Throws Error(Runtime) before doing anything where a region's rules forbid the cut (naming
+  /// `where`), and the engine's Error if it can't compile; then what the tape should have written is poisoned.
+  void cut(Cut cause, const LocationPtr& where);
+
+  // --- reads and waits -----------------------------------------------------------------------------------------------
+  /// Content of a slot: cuts if it is pending, waits for it, throws its failure. `op` names the reader in messages. nullptr if
+  /// nothing was ever written to it.
+  BufferPtr read(Slot& slot, const char* op);
+  /// Cuts, without waiting, if something is pending for one of `slots`; with `touched`, also if the tape only reads one.
+  void cut_for(const std::vector<Slot*>& slots, const char* op, Cut cause, bool touched = false);
+  /// Waits until nothing runs; raises nothing.
+  void wait_idle() { queue_.wait(queue_.newest()); }
+
+  void sync(bool wait);
+  void barrier();
+  void synchronize();
+  void wait_for_all();
+
+  // --- regions -------------------------------------------------------------------------------------------------------
+  void begin_step();
+  void end_step(bool failed);
+  /// A region of compile(); returns its id. Nested ones need not be closed in order only if an exception skipped their ends.
+  std::uint64_t begin_compile(Region region);
+  void end_compile(std::uint64_t id, bool failed);
+
+  // --- settings and state --------------------------------------------------------------------------------------------
+  void set_eager_mode(bool on);
+  bool eager_mode();
+  void set_engine(const std::string& name);
+  std::string engine_name();
+  Engine& engine();
+  std::size_t cache_size();
+  std::size_t cache_capacity();
+  void set_cache_capacity(std::size_t capacity);
+  std::size_t tape_length();
+  void set_follow(bool on);
+  bool follows() const { return follow_; }
+  /// Functional form, after the passes, of what is pending for `slots`. Records and launches nothing.
+  std::string graph_text(const std::vector<Slot*>& slots);
+  /// Runs what was launched and ends the runtime thread. Called when the process ends.
+  void shut_down();
+
+ private:
+  Device();
+
+  std::shared_ptr<Executable> compile(const std::vector<bool>& live);
+  void launch(const std::shared_ptr<Executable>& executable);
+  void poison(const std::vector<bool>& live, const std::shared_ptr<const Error>& failure);
+  void check_regions(Cut cause, const CacheEntry* entry, const LocationPtr& where) const;
+  void raise(const std::shared_ptr<const Error>& failure);
+
+  std::mutex mutex_;
+  Tape tape_;
+  SignatureTable signatures_;
+  PlanCache cache_;
+  Queue queue_;
+  Engine* engine_;
+  bool eager_mode_ = false;
+  bool follow_;
+  bool told_pending_ = false;
+  std::uint64_t next_region_ = 1;
+  std::vector<Region> regions_;
+  std::map<std::string, std::set<std::uint64_t>> region_graphs_;  ///< by region key: ids of the entries launched in it
+};
+
+/// Gives the user's current line; set by the Python binding. May take the GIL: never called with the lock held.
+using LocationHook = LocationPtr (*)();
+void set_location_hook(LocationHook hook);
+LocationPtr current_location();
+
+}  // namespace spool

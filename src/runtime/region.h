@@ -1,0 +1,32 @@
+// Regions: the code between the entry and exit of `step()` or `compile()`. Regions nest; the device keeps a stack of them.
+// Guarded by the device's lock.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "src/tape/location.h"
+
+namespace spool {
+
+struct Region {
+  enum class Kind { Step, Compile };
+  Kind kind = Kind::Step;
+  std::uint64_t id = 0;        ///< of this entry into the region
+  std::string name;            ///< compile(): what it is called in messages
+  std::string key;             ///< compile(): identity of the function over calls
+  bool full_graph = false;
+  std::int64_t max_graphs = -1;  ///< -1: unlimited
+};
+
+/// Why a tape is cut; the words of the messages.
+enum class Cut { Sync, StepEntry, StepExit, CompileEntry, CompileExit, Read, RunAtOnce, Barrier, Bound, Eager };
+const char* describe(Cut cause);
+
+/// Whether a cut of that cause breaks a region's graph in two.
+bool breaks_graph(Cut cause);
+
+}  // namespace spool

@@ -1,0 +1,299 @@
+#include "src/torch/recorder.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <unordered_map>
+
+#include "src/runtime/device.h"
+#include "src/runtime/metrics.h"
+#include "src/torch/encode.h"
+#include "src/torch/infer.h"
+#include "src/torch/lazy.h"
+#include "src/torch/op_info.h"
+#include "src/torch/run_at_once.h"
+
+namespace spool::torch_side {
+namespace {
+
+std::atomic<std::uint64_t> ops_recorded{0};
+std::atomic<std::uint64_t> ops_followed{0};
+std::atomic<std::uint64_t> recorder_time{0};
+std::atomic<bool> timing{false};
+
+using Clock = std::chrono::steady_clock;
+
+class RecorderTimer {
+ public:
+  RecorderTimer() : on_(timing.load(std::memory_order_relaxed)), start_(on_ ? Clock::now() : Clock::time_point()) {}
+  RecorderTimer(const RecorderTimer&) = delete;
+  RecorderTimer& operator=(const RecorderTimer&) = delete;
+  ~RecorderTimer() {
+    if (on_) {
+      recorder_time += static_cast<std::uint64_t>((Clock::now() - start_) / std::chrono::nanoseconds(1));
+    }
+  }
+
+ private:
+  bool on_;
+  Clock::time_point start_;
+};
+
+/// Stand-ins on key Meta for lazy tensors: same geometry; those that share a storage share it here too.
+class MetaTwins {
+ public:
+  at::Tensor operator()(const at::Tensor& tensor) {
+    if (!is_lazy(tensor)) {
+      return tensor;
+    }
+    const at::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+    at::Tensor& storage = storages_[&slot_of(impl)];
+    if (!storage.defined()) {
+      storage = at::detail::empty_meta({static_cast<int64_t>(slot_of(impl).nbytes)}, at::kByte);
+    }
+    at::Tensor twin = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage.storage()),
+                                                               c10::DispatchKeySet(c10::DispatchKey::Meta), impl.dtype());
+    twin.unsafeGetTensorImpl()->set_sizes_and_strides(impl.sizes(), impl.strides(), impl.storage_offset());
+    return twin;
+  }
+
+ private:
+  std::unordered_map<const Slot*, at::Tensor> storages_;
+};
+
+torch::jit::Stack meta_arguments(const OpInfo& info, const torch::jit::Stack& stack) {
+  MetaTwins twins;
+  torch::jit::Stack arguments;
+  arguments.reserve(info.is_number.size());
+  for (auto it = stack.end() - static_cast<std::ptrdiff_t>(info.is_number.size()); it != stack.end(); ++it) {
+    if (it->isDevice()) {
+      arguments.emplace_back(c10::Device(c10::DeviceType::Meta));
+    } else {
+      arguments.push_back(map_tensors(*it, [&](const at::Tensor& tensor) { return twins(tensor); }));
+    }
+  }
+  return arguments;
+}
+
+void drop_arguments(const OpInfo& info, torch::jit::Stack& stack) {
+  torch::jit::drop(stack, info.is_number.size());
+}
+
+const c10::IValue& argument(const OpInfo& info, const torch::jit::Stack& stack, std::size_t index) {
+  return stack[stack.size() - info.is_number.size() + index];
+}
+
+std::optional<FreshResult> fresh_result(const at::Tensor& inferred) {
+  if (!inferred.defined()) {
+    return std::nullopt;
+  }
+  Geometry geometry = geometry_of(inferred);
+  geometry.offset = 0;
+  const std::size_t nbytes = geometry.storage_bytes();
+  return FreshResult{std::move(geometry), nbytes};
+}
+
+/// A tensor of an out= argument that inference resized: the lazy one follows. Returns whether there was any.
+bool follow_resizes(const OpInfo& info, const torch::jit::Stack& stack, const torch::jit::Stack& inferred) {
+  bool resized = false;
+  for (std::size_t i = 0; i < info.returns.size(); ++i) {
+    if (info.returns[i].kind != ReturnInfo::Kind::Argument || !inferred[i].isTensor()) {
+      continue;
+    }
+    const at::Tensor& twin = inferred[i].toTensor();
+    const at::Tensor& tensor = argument(info, stack, info.returns[i].argument).toTensor();
+    if (twin.defined() && tensor.defined() && twin.sizes() != tensor.sizes()) {
+      resize(tensor, twin.sizes(), twin.strides());
+      resized = true;
+    }
+  }
+  return resized;
+}
+
+Results results_of(const OpInfo& info, const torch::jit::Stack& inferred) {
+  Results results;
+  for (std::size_t i = 0; i < info.returns.size(); ++i) {
+    if (info.returns[i].kind == ReturnInfo::Kind::Fresh) {
+      results.tensors.push_back(fresh_result(inferred[i].isNone() ? at::Tensor() : inferred[i].toTensor()));
+    } else if (info.returns[i].kind == ReturnInfo::Kind::FreshList) {
+      const auto list = inferred[i].toTensorVector();
+      results.list_lengths.push_back(static_cast<std::uint32_t>(list.size()));
+      for (const at::Tensor& tensor : list) {
+        results.tensors.push_back(fresh_result(tensor));
+      }
+    }
+  }
+  return results;
+}
+
+/// Replaces the arguments by tensors on the slots of the node just recorded. With the device's lock held.
+void push_results(const OpInfo& info, const TapeNode& node, Tape& tape, torch::jit::Stack& stack,
+                  torch::jit::Stack& results) {
+  const Results& made = node.signature->results;
+  std::size_t at = 0;
+  std::size_t slot = 0;
+  std::size_t list_at = 0;
+  const auto next = [&]() -> at::Tensor {
+    const auto& result = made.tensors[at++];
+    return result.has_value() ? make_tensor(adopt(tape.result(slot++)), result->geometry) : at::Tensor();
+  };
+  for (const ReturnInfo& returned : info.returns) {
+    switch (returned.kind) {
+      case ReturnInfo::Kind::Fresh:
+        results.emplace_back(next());
+        break;
+      case ReturnInfo::Kind::FreshList: {
+        c10::List<at::Tensor> list;
+        for (std::uint32_t i = 0; i < made.list_lengths[list_at]; ++i) {
+          list.push_back(next());
+        }
+        ++list_at;
+        results.emplace_back(std::move(list));
+        break;
+      }
+      default:
+        results.push_back(argument(info, stack, returned.argument));
+    }
+  }
+}
+
+/// Index tensors may be on the CPU, on every device; they go over as they are.
+void upload_cpu_tensors(const OpInfo& info, torch::jit::Stack& stack) {
+  for (auto it = stack.end() - static_cast<std::ptrdiff_t>(info.is_number.size()); it != stack.end(); ++it) {
+    *it = map_tensors(*it, [](const at::Tensor& tensor) {
+      const bool host = tensor.defined() && tensor.device().is_cpu() && tensor.dim() != 0;
+      return host ? tensor.to(lazy_device()) : tensor;
+    });
+  }
+}
+
+/// An op that returns views and has no metadata kernel of its own: its geometry is inferred, its storage is its argument's.
+void view(const OpInfo& info, torch::jit::Stack& stack) {
+  torch::jit::Stack inferred = meta_arguments(info, stack);
+  if (infer(info.handle, inferred) == InferredBy::Nothing) {
+    run_at_once(info, stack);
+    return;
+  }
+  torch::jit::Stack results;
+  for (std::size_t i = 0; i < info.returns.size(); ++i) {
+    const c10::IValue& base = argument(info, stack, info.returns[i].argument);
+    TORCH_CHECK_NOT_IMPLEMENTED(base.isTensor() && is_lazy(base.toTensor()), "[", info.op.name,
+                                "] can't be recorded: it returns a view of something that is no lazy tensor");
+    const c10::Storage& storage = base.toTensor().storage();
+    results.push_back(map_tensors(inferred[i], [&](const at::Tensor& twin) {
+      return make_tensor(storage, geometry_of(twin));
+    }));
+  }
+  drop_arguments(info, stack);
+  stack.insert(stack.end(), results.begin(), results.end());
+}
+
+/// What is recorded for the first time, or not where it was expected. Returns null if the op must run at once instead.
+const TapeNode* record_plainly(const OpInfo& info, torch::jit::Stack& stack, Call& call,
+                               std::unique_lock<std::mutex>& lock) {
+  Device& device = Device::get();
+  SignaturePtr signature = device.signatures().find(call);
+  lock.unlock();  // what follows may take Python's lock
+  const LocationPtr location = current_location();
+  std::optional<Results> results;
+  if (signature == nullptr) {
+    torch::jit::Stack inferred = meta_arguments(info, stack);
+    const InferredBy by = infer(info.handle, inferred);
+    if (by == InferredBy::Nothing) {
+      return nullptr;
+    }
+    if (by == InferredBy::DispatcherMeta) {
+      metrics::count("DispatcherMeta");
+    }
+    if (info.op.has_mutation && follow_resizes(info, stack, inferred)) {
+      encode(info, stack, call);
+    }
+    results = results_of(info, inferred);
+  }
+  lock.lock();
+  if (signature == nullptr) {
+    signature = device.signatures().intern(call, std::move(*results));
+  }
+  return device.tape().append(std::move(signature), call, location);
+}
+
+}  // namespace
+
+void record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const RecorderTimer timer;
+  const OpInfo& info = op_info(op);
+  if (!info.recordable) {
+    run_at_once(info, *stack);
+    return;
+  }
+  if (info.has_view) {
+    view(info, *stack);
+    return;
+  }
+  if (info.traits.takes_cpu_tensors) {
+    upload_cpu_tensors(info, *stack);
+  }
+  thread_local Call reused;
+  Call call = std::move(reused);  // recording can nest, through inference
+  encode(info, *stack, call);
+
+  const bool recorded = with_torch_errors([&] {
+    Device& device = Device::get();
+    auto lock = device.lock();
+    device.bound_tape(call);
+    const TapeNode* node = device.follows() ? device.tape().follow(call) : nullptr;
+    if (node != nullptr) {
+      ops_followed.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      node = record_plainly(info, *stack, call, lock);
+    }
+    if (node == nullptr) {
+      return false;
+    }
+    ops_recorded.fetch_add(1, std::memory_order_relaxed);
+    torch::jit::Stack results;
+    push_results(info, *node, device.tape(), *stack, results);
+    device.recorded();
+    lock.unlock();
+    drop_arguments(info, *stack);
+    std::move(results.begin(), results.end(), std::back_inserter(*stack));
+    return true;
+  });
+  reused = std::move(call);
+  if (!recorded) {
+    run_at_once(info, *stack);
+  }
+}
+
+void resize(const at::Tensor& tensor, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  at::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  Geometry geometry = geometry_of(impl);
+  geometry.sizes = sizes.vec();
+  geometry.strides = strides.vec();
+  const std::size_t needed = geometry.storage_bytes();
+  Slot& old = slot_of(impl);
+  if (needed > old.nbytes) {
+    const bool written = [&] {
+      const auto lock = Device::get().lock();
+      return old.buffer != nullptr || (Device::get().tape().touches(old) && old.dirty);
+    }();
+    const at::Tensor grown = make_empty({static_cast<int64_t>(needed)}, {1}, at::kByte);
+    if (written && old.nbytes != 0) {
+      // The bytes that were there stay at the start of the larger storage.
+      const Geometry bytes{DType::UInt8, 1, 0, {static_cast<std::int64_t>(old.nbytes)}, {1}};
+      make_tensor(grown.storage(), bytes).copy_(make_tensor(tensor.storage(), bytes));
+    }
+    move_slot(grown.storage(), tensor.storage());
+  }
+  impl.set_sizes_and_strides(sizes, strides, impl.storage_offset());
+}
+
+RecorderStats recorder_stats() { return {ops_recorded.load(), ops_followed.load(), recorder_time.load()}; }
+
+void set_recorder_timing(bool on) { timing = on; }
+
+}  // namespace spool::torch_side

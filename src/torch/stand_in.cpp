@@ -1,0 +1,150 @@
+#include "src/torch/stand_in.h"
+
+#include "src/torch/rules.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+namespace spool::torch_side {
+namespace {
+
+class StandIns {
+ public:
+  explicit StandIns(c10::ArrayRef<c10::IValue> arguments) {
+    // Arguments may share a storage, whose stand-in must hold all of them.
+    for (const auto& argument : arguments) {
+      visit(argument, [this](const at::Tensor& tensor) {
+        const size_t bytes = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(),
+                                                              static_cast<size_t>(tensor.storage_offset()));
+        auto& wanted = bytes_[tensor.storage().unsafeGetStorageImpl()];
+        wanted = std::max(wanted, bytes);
+      });
+    }
+  }
+
+  c10::IValue stand_in(const c10::IValue& argument) {
+    if (argument.isTensor()) {
+      return stand_in(argument.toTensor());
+    }
+    if (argument.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : argument.toTensorVector()) {
+        list.push_back(stand_in(tensor));
+      }
+      return list;
+    }
+    if (argument.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const std::optional<at::Tensor>& tensor : argument.toOptionalTensorVector()) {
+        list.push_back(tensor.has_value() ? std::optional(stand_in(*tensor)) : std::nullopt);
+      }
+      return list;
+    }
+    return argument;
+  }
+
+  // The argument that a result is, resized as the op resized its stand-in; or a new Meta tensor.
+  c10::IValue original(const c10::IValue& result) const {
+    if (result.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : result.toTensorVector()) {
+        list.push_back(original(tensor));
+      }
+      return list;
+    }
+    return result.isTensor() ? c10::IValue(original(result.toTensor())) : result;
+  }
+
+ private:
+  template <class F>
+  static void visit(const c10::IValue& argument, F&& function) {
+    const auto visit_tensor = [&](const at::Tensor& tensor) {
+      if (tensor.defined() && tensor.is_meta()) {
+        function(tensor);
+      }
+    };
+    if (argument.isTensor()) {
+      visit_tensor(argument.toTensor());
+    } else if (argument.isTensorList()) {
+      for (const at::Tensor& tensor : argument.toTensorVector()) {
+        visit_tensor(tensor);
+      }
+    } else if (argument.isOptionalTensorList()) {
+      for (const std::optional<at::Tensor>& tensor : argument.toOptionalTensorVector()) {
+        visit_tensor(tensor.value_or(at::Tensor()));
+      }
+    }
+  }
+
+  at::Tensor stand_in(const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.is_meta()) {
+      return tensor;
+    }
+    auto& known = stand_ins_[tensor.unsafeGetTensorImpl()];
+    if (known.second.defined()) {
+      return known.second;
+    }
+    auto* key = tensor.storage().unsafeGetStorageImpl();
+    auto it = storages_.find(key);
+    if (it == storages_.end()) {
+      const size_t bytes = bytes_.at(key);
+      c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::GetCPUAllocator(), /*resizable=*/true);
+      std::memset(storage.mutable_data(), 0, bytes);
+      it = storages_.emplace(key, std::move(storage)).first;
+    }
+    auto copy = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(it->second), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                         tensor.dtype());
+    copy.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+    known = {tensor, copy};
+    return copy;
+  }
+
+  at::Tensor original(const at::Tensor& result) const {
+    if (!result.defined()) {
+      return result;
+    }
+    for (const auto& [impl, pair] : stand_ins_) {
+      if (!pair.second.is_same(result)) {
+        continue;
+      }
+      if (pair.first.sizes() != result.sizes()) {
+        resize_out(pair.first, result.sizes());
+        pair.first.unsafeGetTensorImpl()->set_sizes_and_strides(result.sizes(), result.strides());
+      }
+      return pair.first;
+    }
+    return make_meta_strided(result.sizes(), result.strides(), result.scalar_type());
+  }
+
+  std::unordered_map<const c10::StorageImpl*, size_t> bytes_;
+  std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;
+  std::unordered_map<const c10::TensorImpl*, std::pair<at::Tensor, at::Tensor>> stand_ins_; // argument and stand-in
+};
+
+} // namespace
+
+void run_on_stand_ins(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto& schema = op.schema();
+  const size_t count = schema.arguments().size();
+  const torch::jit::Stack arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
+  StandIns stand_ins(arguments);
+  torch::jit::Stack local;
+  for (size_t i = 0; i < count; ++i) {
+    // A trial run must not move the default generator on.
+    const bool draws = schema.arguments()[i].type()->str() == "Generator?" || schema.arguments()[i].type()->str() == "Generator";
+    local.push_back(draws ? c10::IValue(at::detail::createCPUGenerator()) : stand_ins.stand_in(arguments[i]));
+  }
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &local);
+  torch::jit::drop(stack, count);
+  for (const auto& result : local) {
+    stack.push_back(stand_ins.original(result));
+  }
+}
+
+} // namespace spool::torch_side
