@@ -120,8 +120,6 @@ def collect(ops_dir):
     entries, outs_of = [], []
     for path in sorted(ops_dir.glob("*_meta_dispatch.h")):
         base = path.name.removesuffix("_meta_dispatch.h")
-        if not (ops_dir / f"{base}_meta.h").exists():
-            continue  # not structured: its Meta functions are declared, but the library does not export them
         structured = structured_names(ops_dir / f"{base}_meta.h")
         known = operators(ops_dir / f"{base}_ops.h")
         declared = []
@@ -158,7 +156,7 @@ def shard_text(index, entries):
     text += [f"#include <ATen/ops/{base}_meta_dispatch.h>\n" for base in sorted({entry[3] for entry in entries})]
     text.append(f"\nnamespace spool::torch_side {{\n\nvoid add_meta_functions_{index}(MetaTable& table) {{\n")
     text += [f'  add_meta_function(table, "{op}", static_cast<{type_}>(&{function}));\n' for op, type_, function, _ in entries]
-    text.append("}\n\n} // namespace spool::torch_side\n")
+    text.append("}\n\n}  // namespace spool::torch_side\n")
     return "".join(text)
 
 
@@ -169,7 +167,7 @@ def joint_text(shards, outs_of):
     text += [f"  add_meta_functions_{i}(table);\n" for i in range(shards)]
     text.append("}\n\nconst OutOverload kOutOverloads[] = {\n")
     text += [f'    {{"{op}", "{out}"}},\n' for op, out in outs_of]
-    text.append("};\nconst size_t kOutOverloadCount = sizeof(kOutOverloads) / sizeof(kOutOverloads[0]);\n\n} // namespace spool::torch_side\n")
+    text.append("};\nconst size_t kOutOverloadCount = sizeof(kOutOverloads) / sizeof(kOutOverloads[0]);\n\n}  // namespace spool::torch_side\n")
     return "".join(text)
 
 

@@ -16,7 +16,7 @@ Every function may be called from any thread. Recording is in program order
 across threads, as PyTorch's own locks let them through.
 """
 
-from . import _device_module
+from . import _device_module, _serialization
 from ._api import (
     _barrier as _barrier,
 )
@@ -40,6 +40,7 @@ from ._load import _C as _C
 from ._regions import compile, step
 
 _device_module.register()
+_serialization.register()
 
 from . import core, debug, experimental  # noqa: E402  (they need the device)
 

@@ -26,6 +26,9 @@ const std::map<std::string, OpTraits, std::less<>>& table() {
       {"aten::index_put", {.takes_cpu_tensors = true}},
       {"aten::_index_put_impl_", {.takes_cpu_tensors = true}},
 
+      {"aten::mse_loss", {.out_resizes = true}},
+      {"aten::smooth_l1_loss", {.out_resizes = true}},
+
       {"aten::convolution", {.record_whole = true}},
       {"aten::convolution_backward", {.record_whole = true}},
   };

@@ -18,6 +18,8 @@ struct OpTraits {
   bool effect = false;
   /// CPU tensors are allowed among its arguments, as index tensors are on every device; they are copied to the device.
   bool takes_cpu_tensors = false;
+  /// Its out overload resizes the result on the way, so that it can't write into planned memory.
+  bool out_resizes = false;
   /// It is composite for other devices, but recorded whole here: the CPU engines have one kernel for it.
   bool record_whole = false;
 };

@@ -1,6 +1,7 @@
 #include "src/passes/dead_code.h"
 
 #include <algorithm>
+#include <ranges>
 
 namespace spool {
 
@@ -14,12 +15,12 @@ Graph dead_code(Graph graph) {
   kept.reserve(graph.nodes.size());
   // From the end: by the time a node is reached, all its users have said whether they stay. A mutation needs no rule of its own:
   // what it does to memory is its result.
-  for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
-    const bool used = std::any_of(node->results.begin(), node->results.end(),
+  for (Node& node : std::ranges::reverse_view(graph.nodes)) {
+    const bool used = std::any_of(node.results.begin(), node.results.end(),
                                   [&](ValueId result) { return result != no_value && needed[static_cast<std::size_t>(result)]; });
-    if (used || node->op->effect) {
-      for_each_tensor(node->args, [&](const Arg& arg) { need(arg.value); });
-      kept.push_back(std::move(*node));
+    if (used || node.op->effect) {
+      for_each_tensor(node.args, [&](const Arg& arg) { need(arg.value); });
+      kept.push_back(std::move(node));
     }
   }
   std::reverse(kept.begin(), kept.end());

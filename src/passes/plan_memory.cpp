@@ -1,7 +1,7 @@
 #include "src/passes/plan_memory.h"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
 #include "src/base/error.h"
 
@@ -107,8 +107,9 @@ class Planner {
         order.push_back(static_cast<std::int32_t>(i));
       }
     }
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::int32_t a, std::int32_t b) { return buffer(a).nbytes > buffer(b).nbytes; });
+    std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+      return std::pair(buffer(b).nbytes, a) < std::pair(buffer(a).nbytes, b);  // the larger first, then the earlier
+    });
     std::vector<std::int32_t> placed;  // by offset
     placed.reserve(order.size());
     for (const std::int32_t index : order) {

@@ -79,9 +79,11 @@ struct Call {
   std::vector<std::uint8_t> writes;  ///< per slot: whether the op writes through this operand
   std::vector<Number> numbers;
   std::vector<GeneratorState> generators;
+  bool conjugated = false;           ///< an operand is a view that stands for the conjugate or negative of its storage
 
   void clear() {
     op = nullptr;
+    conjugated = false;
     words.clear();
     slots.clear();
     writes.clear();

@@ -137,6 +137,7 @@ class Encoder {
       host_number(tensor);
       return;
     }
+    call_.conjugated = call_.conjugated || tensor.is_conj() || tensor.is_neg();
     const auto sizes = tensor.sizes();
     const auto strides = tensor.strides();
     word(head(Tag::Tensor, static_cast<std::uint32_t>(static_cast<std::uint8_t>(tensor.dtype().toScalarType())) |

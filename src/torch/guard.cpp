@@ -56,8 +56,8 @@ struct DeviceGuardImpl final : public c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(XLA, DeviceGuardImpl);
 
-} // namespace
+}  // namespace
 
 void set_device_waiter(void (*wait)()) { device_waiter.store(wait, std::memory_order_release); }
 
-} // namespace spool::torch_side
+}  // namespace spool::torch_side

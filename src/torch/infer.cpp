@@ -62,6 +62,7 @@ struct Known {
   const c10::KernelFunction* meta_function = nullptr;
   bool depends_on_data = false;
   bool in_place = false;
+  bool draws = false;  // random numbers
 };
 
 Known look_up(const c10::OperatorHandle& op) {
@@ -73,6 +74,7 @@ Known look_up(const c10::OperatorHandle& op) {
     known.meta_function = &it->second;
   }
   known.depends_on_data = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output);
+  known.draws = op.hasTag(at::Tag::nondeterministic_seeded);
   known.in_place = only_writes_in_place(op);
   return known;
 }
@@ -163,6 +165,36 @@ InferredBy apply_rule(Rule rule, const c10::OperatorHandle& op, torch::jit::Stac
   return InferredBy::Rule;
 }
 
+InferredBy infer_geometry(const Known& known, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const size_t count = op.schema().arguments().size();
+  if (known.rule != nullptr) {
+    return apply_rule(known.rule, op, stack);
+  }
+  if (known.depends_on_data) {
+    return InferredBy::Nothing;
+  }
+  if (known.meta_function != nullptr) {
+    torch::jit::Stack saved = stack;
+    try {
+      known.meta_function->callBoxed(op, c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+      return InferredBy::StructuredMeta;
+    } catch (const c10::Error&) {
+      // A few meta functions refuse on Meta what they take on the CPU (index_add_ of nothing): the op itself has the last word.
+      stack = std::move(saved);
+      run_on_stand_ins(op, stack);
+      return InferredBy::Rule;
+    }
+  }
+  if (run_dispatcher_meta(op, stack)) {
+    return InferredBy::DispatcherMeta;
+  }
+  if (known.in_place) {
+    replace_arguments(stack, count, written_arguments(op, Arguments(torch::jit::last(stack, count))));
+    return InferredBy::Rule;
+  }
+  return InferredBy::Nothing;
+}
+
 }  // namespace
 
 InferredBy infer(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
@@ -175,24 +207,17 @@ InferredBy infer(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
 
-  if (known.rule != nullptr) {
-    return apply_rule(known.rule, op, stack);
+  // A trial of an op that draws would move the default generator on.
+  const bool try_dtypes = !known.draws && has_untried_dtypes(op, torch::jit::last(stack, count));
+  torch::jit::Stack arguments;
+  if (try_dtypes) {
+    arguments.assign(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
   }
-  if (known.depends_on_data) {
-    return InferredBy::Nothing;
+  const InferredBy by = infer_geometry(known, op, stack);
+  if (try_dtypes && (by == InferredBy::Rule || by == InferredBy::StructuredMeta)) {
+    check_dtypes(op, arguments);
   }
-  if (known.meta_function != nullptr) {
-    known.meta_function->callBoxed(op, c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
-    return InferredBy::StructuredMeta;
-  }
-  if (run_dispatcher_meta(op, stack)) {
-    return InferredBy::DispatcherMeta;
-  }
-  if (known.in_place) {
-    replace_arguments(stack, count, written_arguments(op, Arguments(torch::jit::last(stack, count))));
-    return InferredBy::Rule;
-  }
-  return InferredBy::Nothing;
+  return by;
 }
 
 const char* structured_out_overload(std::string_view op) {

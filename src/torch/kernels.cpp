@@ -1,6 +1,7 @@
 // Registrations on key XLA: the recorder for every op, and the few ops that are not recorded: those that make tensors, change
 // metadata only, or cross between host and device.
 #include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <c10/util/strides.h>
@@ -65,6 +66,24 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef sizes, std::o
   return self;
 }
 
+at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef sizes,
+                        c10::IntArrayRef strides) {
+  TORCH_CHECK(source.device() == lazy_device(), "[set_] expected a storage on ", lazy_device(), ", got one on ",
+              source.device());
+  TORCH_CHECK(offset >= 0, "[set_] expected a storage offset of at least 0, got ", offset);
+  at::detail::check_size_nonnegative(sizes);
+  at::TensorImpl& impl = *self.unsafeGetTensorImpl();
+  impl.set_storage_keep_dtype(std::move(source));
+  impl.set_storage_offset(offset);
+  const auto rows = c10::contiguous_strides(sizes);
+  resize(self, sizes, strides.empty() ? c10::IntArrayRef(rows) : strides);
+  return self;
+}
+
+at::Tensor& set_nothing(at::Tensor& self) {
+  return set_storage(self, adopt(*new Slot(0)), 0, {0}, {});
+}
+
 void record_copy(const at::Tensor& target, const at::Tensor& source, bool non_blocking) {
   static const c10::OperatorHandle copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
   torch::jit::Stack stack{target, source, non_blocking};
@@ -77,7 +96,17 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
     return self;
   }
   if (is_lazy(self) && is_lazy(source)) {
-    record_copy(self, source, non_blocking);
+    // As the CPU's copy does: the values first, then what the two tensors' bits differ in.
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const bool bits = self.is_conj() || self.is_neg() || source.is_conj() || source.is_neg();
+    const at::Tensor target = bits ? plain(self) : self;
+    record_copy(target, bits ? plain(source) : source, non_blocking);
+    if (self.is_conj() != source.is_conj()) {
+      target.conj_physical_();
+    }
+    if (self.is_neg() != source.is_neg()) {
+      target.neg_();
+    }
   } else if (is_lazy(self)) {
     TORCH_CHECK(source.device().is_cpu() && source.layout() == at::kStrided, "[copy_] expected a dense tensor on cpu or ",
                 lazy_device(), ", got one on ", source.device(), " with layout ", source.layout());
@@ -119,7 +148,9 @@ std::vector<std::string> whole_ops() {
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
     if (op.has_value() && name.getNamespace() == "aten" && op->hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
-        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) && !op_info(*op).has_view) {
+        (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+         op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) &&
+        !op_info(*op).has_view) {
       names.push_back(c10::toString(name));
     }
   }
@@ -141,8 +172,9 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   m.impl("unfold", &at::native::unfold);
   m.impl("view_as_real", &at::native::view_as_real);
   m.impl("view_as_complex", &at::native::view_as_complex);
+  m.impl("set_", &set_nothing);
   m.impl("set_.source_Storage", static_cast<at::Tensor& (*)(at::Tensor&, at::Storage)>(&at::native::set_));
-  m.impl("set_.source_Storage_storage_offset", &at::native::set_storage_cpu_);
+  m.impl("set_.source_Storage_storage_offset", &set_storage);
   m.impl("set_.source_Tensor", &at::native::set_tensor_);
 
   m.impl("copy_", &copy_);

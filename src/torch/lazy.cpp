@@ -28,7 +28,9 @@ SPOOL_SAME(BFloat16, BFloat16);
 
 void release_slot(void* context) { static_cast<Slot*>(context)->release(); }
 
-c10::DataPtr slot_pointer(Slot& slot) { return {nullptr, &slot, &release_slot, lazy_device()}; }
+/// The address that PyTorch sees is the slot's: nothing to read there, but different for different storages, as libraries that
+/// look for tied weights expect.
+c10::DataPtr slot_pointer(Slot& slot) { return {&slot, &slot, &release_slot, lazy_device()}; }
 
 /// What PyTorch allocates lazy storage with (storages that grow, deserialisation).
 class LazyAllocator final : public c10::Allocator {
@@ -97,6 +99,8 @@ Geometry geometry_of(const at::TensorImpl& tensor) {
   return {static_cast<DType>(tensor.dtype().toScalarType()), static_cast<std::uint8_t>(tensor.itemsize()),
           tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec()};
 }
+
+at::Tensor plain(const at::Tensor& tensor) { return make_tensor(tensor.storage(), geometry_of(tensor)); }
 
 at::Tensor cpu_alias(const BufferPtr& buffer, const Geometry& geometry) {
   auto* kept = new BufferPtr(buffer);

@@ -39,6 +39,9 @@ at::Tensor make_empty(c10::IntArrayRef sizes, c10::IntArrayRef strides, at::Scal
 Geometry geometry_of(const at::TensorImpl& tensor);
 inline Geometry geometry_of(const at::Tensor& tensor) { return geometry_of(*tensor.unsafeGetTensorImpl()); }
 
+/// The lazy tensor without its conjugate and negative bits: what lies in its storage.
+at::Tensor plain(const at::Tensor& tensor);
+
 /// A CPU tensor with `geometry` over `buffer`'s memory, which it keeps alive.
 at::Tensor cpu_alias(const BufferPtr& buffer, const Geometry& geometry);
 

@@ -31,4 +31,4 @@ struct OutOverload {
 extern const OutOverload kOutOverloads[];
 extern const size_t kOutOverloadCount;
 
-} // namespace spool::torch_side
+}  // namespace spool::torch_side

@@ -68,8 +68,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& operator_handle)
     has_view = has_view || returns.back().kind == ReturnInfo::Kind::View;
   }
   random = handle.hasTag(at::Tag::nondeterministic_seeded);
-  recordable = recordable && !random && !handle.hasTag(at::Tag::dynamic_output_shape) &&
-               !handle.hasTag(at::Tag::data_dependent_output);
+  recordable = recordable && !random;
 }
 
 const OpInfo& op_info(const c10::OperatorHandle& handle) {

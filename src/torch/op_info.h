@@ -27,7 +27,7 @@ struct OpInfo {
   std::vector<std::uint8_t> is_number;   ///< per argument: a Scalar or float that only flows into values
   std::vector<ReturnInfo> returns;
   const OpTraits& traits;
-  bool recordable = true;                ///< its results are tensors, and their shapes don't depend on data
+  bool recordable = true;                ///< its results are tensors and no random numbers; inference has the last word
   bool random = false;                   ///< draws random numbers
   bool has_view = false;                 ///< some result is a view of an argument: metadata only
 };

@@ -171,6 +171,24 @@ void upload_cpu_tensors(const OpInfo& info, torch::jit::Stack& stack) {
   }
 }
 
+/// A kernel that takes conjugate and negative views as they are would read them from the bits, which the tape doesn't carry: such
+/// operands are resolved by ops of their own.
+void resolve_bits(const OpInfo& info, torch::jit::Stack& stack) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  for (auto it = stack.end() - static_cast<std::ptrdiff_t>(info.is_number.size()); it != stack.end(); ++it) {
+    *it = map_tensors(*it, [](const at::Tensor& tensor) {
+      if (!tensor.defined() || !is_lazy(tensor)) {
+        return tensor;
+      }
+      at::Tensor resolved = tensor.is_conj() || tensor.is_neg() ? plain(tensor) : tensor;
+      if (tensor.is_conj()) {
+        resolved = resolved.conj_physical();
+      }
+      return tensor.is_neg() ? resolved.neg() : resolved;
+    });
+  }
+}
+
 /// An op that returns views and has no metadata kernel of its own: its geometry is inferred, its storage is its argument's.
 void view(const OpInfo& info, torch::jit::Stack& stack) {
   torch::jit::Stack inferred = meta_arguments(info, stack);
@@ -240,6 +258,14 @@ void record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   thread_local Call reused;
   Call call = std::move(reused);  // recording can nest, through inference
   encode(info, *stack, call);
+  if (call.conjugated) {
+    if (info.op.has_mutation) {
+      run_at_once(info, *stack);
+      return;
+    }
+    resolve_bits(info, *stack);
+    encode(info, *stack, call);
+  }
 
   const bool recorded = with_torch_errors([&] {
     Device& device = Device::get();

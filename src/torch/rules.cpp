@@ -27,7 +27,7 @@ const RuleTable& rules() {
   return *table;
 }
 
-} // namespace
+}  // namespace
 
 Rule find_rule(std::string_view op) {
   const auto it = rules().find(op);
@@ -96,4 +96,4 @@ int64_t wrapped(int64_t dim, int64_t rank) {
 
 void resize_out(const at::Tensor& out, c10::IntArrayRef sizes) { at::native::resize_output(out, sizes); }
 
-} // namespace spool::torch_side
+}  // namespace spool::torch_side

@@ -38,13 +38,50 @@ std::optional<Results> bernoulli_out(const Arguments& arguments) {
   return Results{out};
 }
 
-} // namespace
+// new_empty_strided(self, size, stride, *, dtype, …)
+std::optional<Results> new_empty_strided(const Arguments& arguments) {
+  const auto sizes = arguments.integers(1), strides = arguments.integers(2);
+  expect(sizes.size() == strides.size());
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    expect(sizes[i] >= 0 && strides[i] >= 0);
+  }
+  return Results{make_meta_strided(sizes, strides, arguments.optional_dtype(3).value_or(arguments.tensor(0).scalar_type()))};
+}
+
+// bernoulli.p(self, p, *, generator)
+std::optional<Results> bernoulli_like(const Arguments& arguments) {
+  expect(arguments.real(1) >= 0 && arguments.real(1) <= 1);
+  return Results{make_meta(arguments.tensor(0).sizes(), arguments.tensor(0).scalar_type())};
+}
+
+// multinomial(self, num_samples, replacement, *, generator): a row of samples for each row of weights
+std::vector<int64_t> sample_sizes(const Arguments& arguments) {
+  const auto& self = arguments.tensor(0);
+  const int64_t samples = arguments.integer(1);
+  expect((self.dim() == 1 || self.dim() == 2) && at::isFloatingType(self.scalar_type()) && samples > 0);
+  expect((arguments.boolean(2) || samples <= self.size(-1)) && self.size(-1) <= (1 << 24));
+  return self.dim() == 1 ? std::vector<int64_t>{samples} : std::vector<int64_t>{self.size(0), samples};
+}
+
+std::optional<Results> multinomial(const Arguments& arguments) { return Results{make_meta(sample_sizes(arguments), at::kLong)}; }
+
+std::optional<Results> multinomial_out(const Arguments& arguments) {
+  expect(arguments.tensor(4).scalar_type() == at::kLong);
+  resize_out(arguments.tensor(4), sample_sizes(arguments));
+  return Results{arguments.tensor(4)};
+}
+
+}  // namespace
 
 void add_factory_rules(RuleTable& table) {
   table["aten::clone"] = clone;
+  table["aten::new_empty_strided"] = new_empty_strided;
+  table["aten::bernoulli.p"] = bernoulli_like;
+  table["aten::multinomial"] = multinomial;
+  table["aten::multinomial.out"] = multinomial_out;
   table["aten::_to_copy"] = to_copy;
   table["aten::randperm.generator_out"] = permutation;
   table["aten::bernoulli.out"] = bernoulli_out;
 }
 
-} // namespace spool::torch_side
+}  // namespace spool::torch_side

@@ -5,6 +5,9 @@
 #include <ATen/ops/cat_meta_dispatch.h>
 #include <ATen/ops/index_meta_dispatch.h>
 
+#include <algorithm>
+#include <cstdlib>
+
 namespace spool::torch_side {
 namespace {
 
@@ -164,6 +167,20 @@ std::optional<Results> repeat(const Arguments& arguments) {
   return Results{make_meta(sizes, self.scalar_type())};
 }
 
+// diag_embed(self, offset, dim1, dim2): the last dimension becomes a diagonal
+std::optional<Results> diagonal_matrix(const Arguments& arguments) {
+  const auto& self = arguments.tensor(0);
+  expect(self.dim() > 0);
+  const int64_t first = wrapped(arguments.integer(2), self.dim() + 1), second = wrapped(arguments.integer(3), self.dim() + 1);
+  expect(first != second);
+  const int64_t length = self.size(-1) + std::abs(arguments.integer(1));
+  auto sizes = self.sizes().vec();
+  sizes.pop_back();
+  sizes.insert(sizes.begin() + std::min(first, second), length);
+  sizes.insert(sizes.begin() + std::max(first, second), length);
+  return Results{make_meta(sizes, self.scalar_type())};
+}
+
 // take(self, index)
 std::optional<Results> take(const Arguments& arguments) {
   const auto &self = arguments.tensor(0), &index = arguments.tensor(1);
@@ -214,7 +231,7 @@ std::optional<Results> repeat_interleave(const Arguments& arguments) {
   return Results{make_meta({arguments.integer(1)}, repeats.scalar_type())};
 }
 
-} // namespace
+}  // namespace
 
 void add_index_rules(RuleTable& table) {
   table["aten::index.Tensor"] = index;
@@ -228,6 +245,7 @@ void add_index_rules(RuleTable& table) {
   table["aten::roll"] = roll;
   table["aten::stack"] = stack;
   table["aten::repeat"] = repeat;
+  table["aten::diag_embed"] = diagonal_matrix;
   table["aten::take"] = take;
   table["aten::take.out"] = take_out;
   table["aten::slice_backward"] = zeros_of_sizes;
@@ -238,4 +256,4 @@ void add_index_rules(RuleTable& table) {
   table["aten::repeat_interleave.Tensor"] = repeat_interleave;
 }
 
-} // namespace spool::torch_side
+}  // namespace spool::torch_side

@@ -96,7 +96,7 @@ std::optional<Results> pixel_loss_gradient(const Arguments& arguments) {
   return Results{make_meta(self.sizes(), self.scalar_type())};
 }
 
-} // namespace
+}  // namespace
 
 void add_loss_rules(RuleTable& table) {
   table["aten::mse_loss_backward"] = squared_error_gradient;
@@ -110,4 +110,4 @@ void add_loss_rules(RuleTable& table) {
   table["aten::nll_loss2d_backward"] = pixel_loss_gradient;
 }
 
-} // namespace spool::torch_side
+}  // namespace spool::torch_side

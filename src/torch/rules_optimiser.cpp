@@ -27,7 +27,7 @@ std::optional<Results> unscale(const Arguments& arguments) {
   return Results{};
 }
 
-} // namespace
+}  // namespace
 
 void add_optimiser_rules(RuleTable& table) {
   // self, grads, momentum_buffer_list
@@ -44,4 +44,4 @@ void add_optimiser_rules(RuleTable& table) {
   table["aten::_amp_foreach_non_finite_check_and_unscale_"] = unscale;
 }
 
-} // namespace spool::torch_side
+}  // namespace spool::torch_side

@@ -113,6 +113,18 @@ std::optional<Results> rsub(const Arguments& arguments) {
   return Results{at::meta::sub(arguments.tensor(1), arguments.tensor(0), arguments[2].toScalar())};
 }
 
+// addr(self, vec1, vec2, *, beta, alpha): a matrix plus the outer product of two vectors
+std::optional<Results> outer_sum(const Arguments& arguments) {
+  const auto &self = arguments.tensor(0), &left = arguments.tensor(1), &right = arguments.tensor(2);
+  expect(left.dim() == 1 && right.dim() == 1);
+  const auto rows = make_meta_strided({left.numel(), 1}, {left.stride(0), 1}, left.scalar_type());
+  const std::vector<int64_t> sizes{left.numel(), right.numel()};
+  expect(broadcast_shape({self, rows, right}) == sizes);
+  const auto dtype = at::native::result_type(std::array<at::Tensor, 3>{self, left, right});
+  expect(dtype != at::kBool);
+  return Results{make_elementwise({self.expand(sizes), rows, right}, dtype)};
+}
+
 // Gradients of activations: grad_output and self (in either order), then numbers.
 std::optional<Results> activation_gradient(const Arguments& arguments) {
   expect(is_real_floating(arguments.tensor(0)) && arguments.tensor(0).scalar_type() == arguments.tensor(1).scalar_type());
@@ -237,6 +249,7 @@ void add_pointwise_rules(RuleTable& table) {
     state = at::native::update_result_type_state(arguments[0].toScalar(), state);
     return Results{make_elementwise({other}, at::native::result_type(state))};
   };
+  table["aten::addr"] = outer_sum;
   table["aten::rsub.Tensor"] = rsub;
   table["aten::__lshift__.Scalar"] = shift_by_number;
   table["aten::__rshift__.Scalar"] = shift_by_number;

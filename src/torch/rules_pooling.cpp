@@ -123,6 +123,49 @@ std::optional<Results> pixel_unshuffle(const Arguments& arguments) {
       make_meta(sizes, input.scalar_type(), input.dim() == 4 ? input.suggest_memory_format() : at::MemoryFormat::Contiguous)};
 }
 
+// The number of places where a window fits, over both dimensions; refuses windows that fit nowhere.
+int64_t windows(c10::IntArrayRef image, const Arguments& arguments, size_t first) {
+  const auto kernel = arguments.integers(first), dilation = arguments.integers(first + 1);
+  const auto padding = arguments.integers(first + 2), stride = arguments.integers(first + 3);
+  expect(kernel.size() == 2 && dilation.size() == 2 && padding.size() == 2 && stride.size() == 2);
+  int64_t count = 1;
+  for (size_t d = 0; d < 2; ++d) {
+    expect(kernel[d] > 0 && dilation[d] > 0 && padding[d] >= 0 && stride[d] > 0);
+    const int64_t room = image[d] + 2 * padding[d] - dilation[d] * (kernel[d] - 1) - 1;
+    expect(room >= 0);
+    count *= room / stride[d] + 1;
+  }
+  return count;
+}
+
+// im2col(self, kernel_size, dilation, padding, stride)
+std::optional<Results> image_to_columns(const Arguments& arguments) {
+  const auto& input = arguments.tensor(0);
+  check_image(input, 2);
+  const auto kernel = arguments.integers(1);
+  const int64_t count = windows(input.sizes().slice(input.dim() - 2), arguments, 1);
+  auto sizes = input.sizes().vec();
+  sizes.resize(sizes.size() - 2);
+  sizes.back() *= kernel[0] * kernel[1];
+  sizes.push_back(count);
+  return Results{make_meta(sizes, input.scalar_type())};
+}
+
+// col2im(self, output_size, kernel_size, dilation, padding, stride)
+std::optional<Results> columns_to_image(const Arguments& arguments) {
+  const auto& input = arguments.tensor(0);
+  const auto image = arguments.integers(1), kernel = arguments.integers(2);
+  expect(image.size() == 2 && (input.dim() == 2 || input.dim() == 3));
+  expect(windows(image, arguments, 2) == input.size(-1) && input.numel() > 0);
+  const int64_t area = kernel[0] * kernel[1];
+  expect(input.size(-2) % area == 0);
+  auto sizes = input.sizes().vec();
+  sizes.pop_back();
+  sizes.back() /= area;
+  sizes.insert(sizes.end(), image.begin(), image.end());
+  return Results{make_meta(sizes, input.scalar_type())};
+}
+
 void check_grid(const at::Tensor& input, const at::Tensor& grid) {
   expect(input.dim() == 4 && grid.dim() == 4 && input.size(0) == grid.size(0) && grid.size(3) == 2);
   expect(input.scalar_type() == grid.scalar_type() && at::isFloatingType(input.scalar_type()));
@@ -145,7 +188,7 @@ std::optional<Results> grid_sample_gradient(const Arguments& arguments) {
                  make_meta(grid.sizes(), grid.scalar_type())};
 }
 
-} // namespace
+}  // namespace
 
 void add_pooling_rules(RuleTable& table) {
   table["aten::_adaptive_avg_pool2d"] = adaptive_average<2>;
@@ -158,8 +201,10 @@ void add_pooling_rules(RuleTable& table) {
   table["aten::constant_pad_nd"] = constant_pad;
   table["aten::pixel_shuffle"] = pixel_shuffle;
   table["aten::pixel_unshuffle"] = pixel_unshuffle;
+  table["aten::im2col"] = image_to_columns;
+  table["aten::col2im"] = columns_to_image;
   table["aten::grid_sampler_2d"] = grid_sample;
   table["aten::grid_sampler_2d_backward"] = grid_sample_gradient;
 }
 
-} // namespace spool::torch_side
+}  // namespace spool::torch_side

@@ -121,7 +121,42 @@ std::optional<Results> log_cumulative_sum(const Arguments& arguments) {
   return Results{make_meta(self.sizes(), self.scalar_type())};
 }
 
-} // namespace
+// logsumexp.out(self, dim, keepdim, out)
+std::optional<Results> log_sum_exp_out(const Arguments& arguments) {
+  const auto &self = arguments.tensor(0), &out = arguments.tensor(3);
+  expect(at::isFloatingType(self.scalar_type()) && out.scalar_type() == self.scalar_type());
+  resize_out(out, reduced_sizes(self, arguments.integers(1), arguments.boolean(2)));
+  return Results{out};
+}
+
+// Writes sizes with `dim` reduced to the last two arguments: the values found and where they were.
+Results into_values_and_indices(const Arguments& arguments, int64_t dim, bool keepdim) {
+  const auto& self = arguments.tensor(0);
+  const auto &values = arguments.tensor(arguments.size() - 2), &indices = arguments.tensor(arguments.size() - 1);
+  dim = wrapped(dim, self.dim());
+  expect(self.dim() == 0 || self.size(dim) > 0);
+  expect(!self.is_complex() && self.scalar_type() != at::kBool && values.scalar_type() == self.scalar_type());
+  expect(indices.scalar_type() == at::kLong);
+  const auto sizes = reduced_sizes(self, {dim}, keepdim);
+  resize_out(values, sizes);
+  resize_out(indices, sizes);
+  return {values, indices};
+}
+
+// median.dim_values and nanmedian.dim_values(self, dim, keepdim, values, indices)
+std::optional<Results> median_out(const Arguments& arguments) {
+  return into_values_and_indices(arguments, arguments.integer(1), arguments.boolean(2));
+}
+
+// kthvalue.values(self, k, dim, keepdim, values, indices)
+std::optional<Results> kth_value_out(const Arguments& arguments) {
+  const auto& self = arguments.tensor(0);
+  const int64_t dim = wrapped(arguments.integer(2), self.dim());
+  expect(arguments.integer(1) >= 1 && arguments.integer(1) <= (self.dim() == 0 ? 1 : self.size(dim)));
+  return into_values_and_indices(arguments, dim, arguments.boolean(3));
+}
+
+}  // namespace
 
 void add_reduction_rules(RuleTable& table) {
   table["aten::var.correction"] = variance;
@@ -137,6 +172,10 @@ void add_reduction_rules(RuleTable& table) {
   table["aten::min.unary_out"] = extreme_out;
   table["aten::median"] = median;
   table["aten::nanmedian"] = median;
+  table["aten::logsumexp.out"] = log_sum_exp_out;
+  table["aten::median.dim_values"] = median_out;
+  table["aten::nanmedian.dim_values"] = median_out;
+  table["aten::kthvalue.values"] = kth_value_out;
   table["aten::nansum"] = nan_sum;
   table["aten::count_nonzero.dim_IntList"] = count_nonzero;
   table["aten::trace"] = trace;
@@ -145,4 +184,4 @@ void add_reduction_rules(RuleTable& table) {
   table["aten::_logcumsumexp"] = log_cumulative_sum;
 }
 
-} // namespace spool::torch_side
+}  // namespace spool::torch_side

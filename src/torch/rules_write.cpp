@@ -182,7 +182,7 @@ std::optional<Results> add_products(const Arguments& arguments) {
   return Results{self};
 }
 
-} // namespace
+}  // namespace
 
 void add_write_rules(RuleTable& table) {
   table["aten::copy_"] = copy;
@@ -221,4 +221,4 @@ void add_write_rules(RuleTable& table) {
   table["aten::random_.from"] = random_from;
 }
 
-} // namespace spool::torch_side
+}  // namespace spool::torch_side

@@ -16,6 +16,11 @@
 namespace spool::torch_side {
 namespace {
 
+void copy_bits(const at::Tensor& from, const at::Tensor& to) {
+  to._set_conj(from.is_conj());
+  to._set_neg(from.is_neg());
+}
+
 BufferPtr new_buffer(std::size_t nbytes) {
   auto buffer = std::make_shared<Buffer>();
   buffer->nbytes = nbytes;
@@ -69,6 +74,7 @@ class HostTwins {
     at::Tensor twin = at::detail::make_tensor<c10::TensorImpl>(
         c10::Storage(known->second), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
     twin.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+    copy_bits(tensor, twin);
     return twin;
   }
 
@@ -140,7 +146,9 @@ void call_on_host(const OpInfo& info, torch::jit::Stack& arguments) {
 at::Tensor read_on_host(const at::Tensor& lazy, const char* op) {
   return with_torch_errors([&] {
     const metrics::Timer timer("TransferFromDeviceTime");
-    return cpu_alias(content(slot_of(lazy), op, false), geometry_of(lazy));
+    at::Tensor alias = cpu_alias(content(slot_of(lazy), op, false), geometry_of(lazy));
+    copy_bits(lazy, alias);
+    return alias;
   });
 }
 
@@ -157,7 +165,9 @@ void write_from_host(const at::Tensor& lazy, const std::function<void(const at::
     }();
     if (replace) {
       const BufferPtr buffer = new_buffer(slot.nbytes);
-      fill(cpu_alias(buffer, geometry));
+      const at::Tensor target = cpu_alias(buffer, geometry);
+      copy_bits(lazy, target);
+      fill(target);
       const auto lock = device.lock();
       if (replaceable()) {
         slot.buffer = buffer;

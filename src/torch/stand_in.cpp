@@ -5,14 +5,40 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace spool::torch_side {
 namespace {
+
+// Calls the function for each Meta tensor in the argument.
+template <class F>
+void visit(const c10::IValue& argument, F&& function) {
+  const auto visit_tensor = [&](const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.is_meta()) {
+      function(tensor);
+    }
+  };
+  if (argument.isTensor()) {
+    visit_tensor(argument.toTensor());
+  } else if (argument.isTensorList()) {
+    for (const at::Tensor& tensor : argument.toTensorVector()) {
+      visit_tensor(tensor);
+    }
+  } else if (argument.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& tensor : argument.toOptionalTensorVector()) {
+      visit_tensor(tensor.value_or(at::Tensor()));
+    }
+  }
+}
 
 class StandIns {
  public:
@@ -62,26 +88,6 @@ class StandIns {
   }
 
  private:
-  template <class F>
-  static void visit(const c10::IValue& argument, F&& function) {
-    const auto visit_tensor = [&](const at::Tensor& tensor) {
-      if (tensor.defined() && tensor.is_meta()) {
-        function(tensor);
-      }
-    };
-    if (argument.isTensor()) {
-      visit_tensor(argument.toTensor());
-    } else if (argument.isTensorList()) {
-      for (const at::Tensor& tensor : argument.toTensorVector()) {
-        visit_tensor(tensor);
-      }
-    } else if (argument.isOptionalTensorList()) {
-      for (const std::optional<at::Tensor>& tensor : argument.toOptionalTensorVector()) {
-        visit_tensor(tensor.value_or(at::Tensor()));
-      }
-    }
-  }
-
   at::Tensor stand_in(const at::Tensor& tensor) {
     if (!tensor.defined() || !tensor.is_meta()) {
       return tensor;
@@ -127,7 +133,46 @@ class StandIns {
   std::unordered_map<const c10::TensorImpl*, std::pair<at::Tensor, at::Tensor>> stand_ins_; // argument and stand-in
 };
 
-} // namespace
+// Combinations of op and dtypes that a CPU kernel has taken, or that could not be tried.
+class Tried {
+ public:
+  static Tried& get() {
+    static auto* tried = new Tried();
+    return *tried;
+  }
+  bool has(const std::string& combination) {
+    const std::shared_lock lock(mutex_);
+    return combinations_.count(combination) != 0;
+  }
+  void add(const std::string& combination) {
+    const std::unique_lock lock(mutex_);
+    combinations_.insert(combination);
+  }
+
+ private:
+  std::shared_mutex mutex_;
+  std::unordered_set<std::string> combinations_;
+};
+
+// Empty where all tensors are float.
+std::string dtype_combination(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  std::string dtypes;
+  bool all_float = true;
+  for (const auto& argument : arguments) {
+    visit(argument, [&](const at::Tensor& tensor) {
+      const char dtype = static_cast<char>('A' + static_cast<int>(tensor.scalar_type()));
+      all_float = all_float && tensor.scalar_type() == at::kFloat;
+      // Long lists of tensors of one dtype count once.
+      if (dtypes.empty() || dtypes.back() != dtype) {
+        dtypes.push_back(dtype);
+      }
+    });
+    dtypes.push_back(',');
+  }
+  return all_float ? std::string() : c10::toString(op.operator_name()) + " " + dtypes;
+}
+
+}  // namespace
 
 void run_on_stand_ins(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const auto& schema = op.schema();
@@ -147,4 +192,36 @@ void run_on_stand_ins(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   }
 }
 
-} // namespace spool::torch_side
+bool has_untried_dtypes(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  const std::string combination = dtype_combination(op, arguments);
+  return !combination.empty() && !Tried::get().has(combination);
+}
+
+void check_dtypes(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
+  constexpr int64_t kMostBytes = 1 << 20;
+  int64_t bytes = 0;
+  for (const auto& argument : arguments) {
+    visit(argument, [&](const at::Tensor& tensor) { bytes += static_cast<int64_t>(tensor.nbytes()); });
+  }
+  if (bytes > kMostBytes) {
+    return;
+  }
+  // The trial's warnings are about numbers that nobody has asked for.
+  class Silent final : public c10::WarningHandler {
+    void process(const c10::Warning& /*warning*/) override {}
+  } handler;
+  const c10::WarningUtils::WarningHandlerGuard no_warnings(&handler);
+  torch::jit::Stack stack = arguments;
+  try {
+    run_on_stand_ins(op, stack);
+  } catch (const c10::NotImplementedError& error) {
+    if (error.msg().find("not implemented for '") != std::string::npos) {
+      throw;
+    }
+  } catch (const c10::Error&) {
+    // Zeros are not always good values (a division, a distribution); what the values are is not the question here.
+  }
+  Tried::get().add(dtype_combination(op, arguments));
+}
+
+}  // namespace spool::torch_side

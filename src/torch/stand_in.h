@@ -11,4 +11,12 @@ namespace spool::torch_side {
 // CPU kernel on zeros. Costs memory and time like the op itself, so it is for refused arguments only. Throws what the op throws. Thread-safe.
 void run_on_stand_ins(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
+// Throws eager's error if op's CPU kernel does not take the dtypes of these arguments ("… not implemented for 'Long'"): kernels find that out
+// only when they run, and the user should hear of it at the line that records the op. Tries each combination of op and dtypes once, on
+// arguments of up to a megabyte in all. Float is taken to be known everywhere. Thread-safe.
+void check_dtypes(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+
+// Whether check_dtypes() would try these arguments.
+bool has_untried_dtypes(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
+
 }  // namespace spool::torch_side

@@ -13,6 +13,9 @@
 #include "src/base/error.h"
 #include "tests/conformance/graph_builder.h"
 
+// AddressSanitizer's allocator otherwise ends the process where malloc would return null, which is what is tested.
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+
 namespace spool {
 namespace {
 

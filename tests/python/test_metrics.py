@@ -81,12 +81,13 @@ def test_an_op_whose_shape_depends_on_data_is_counted_by_its_name(dev):
 
 
 def test_samples_hold_time_and_value(dev):
-    torch.ones(3, device=dev).add_(1)
+    kept = torch.ones(3, device=dev)
     torch_spool.sync(wait=True)
     number, total, samples = metrics.metric_data("ExecuteTime")
     assert number == len(samples) == 1
     ((time, value),) = samples
     assert time > 0 and value == total > 0
+    same(kept, torch.ones(3))
 
 
 def test_unknown_names_give_none():

@@ -55,6 +55,7 @@ def test_an_optimisers_step_count_compiles_nothing(dev, kind):
 
 def test_what_equals_the_tape_before_is_followed_and_a_difference_falls_back(dev):
     x = torch.ones(5, device=dev)
+    torch_spool.sync()
 
     def once(extra: bool) -> torch.Tensor:
         y = x

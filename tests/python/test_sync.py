@@ -143,6 +143,7 @@ def test_a_tape_that_nobody_cuts_is_cut_by_itself():
         "import torch, torch_spool\n"
         "from torch_spool import _C\n"
         "x = torch.zeros(3, device='xla')\n"
+        "torch_spool.sync()\n"
         "for _ in range(500):\n"
         "    x = x + 1\n"
         "    assert _C.tape_length() <= 64, _C.tape_length()\n"

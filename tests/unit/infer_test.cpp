@@ -1,188 +1,9 @@
-// infer() against the ops themselves: each case runs an op on the CPU and infers it on Meta tensors of the same geometry, then compares sizes,
-// strides, dtype and which results are arguments.
-#include "src/torch/infer.h"
-
+// infer() for structured ops and for the rules of all families but layers; infer_layers_test.cpp has those.
 #include "src/torch/rules.h"
-
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
-#include <gtest/gtest.h>
-
-#include <functional>
-#include <map>
-#include <string>
-#include <typeinfo>
-#include <vector>
+#include "tests/unit/infer_cases.h"
 
 namespace spool::torch_side {
 namespace {
-
-using c10::IValue;
-using Sizes = std::vector<int64_t>;
-
-at::Tensor tensor(const Sizes& sizes, at::ScalarType dtype = at::kFloat) { return at::ones(sizes, dtype); }
-at::Tensor channels_last(const Sizes& sizes, at::ScalarType dtype = at::kFloat) {
-  return tensor(sizes, dtype).contiguous(sizes.size() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast);
-}
-// Sizes given; the last two dimensions lie in memory the other way round.
-at::Tensor transposed(Sizes sizes, at::ScalarType dtype = at::kFloat) {
-  std::swap(sizes[sizes.size() - 1], sizes[sizes.size() - 2]);
-  return tensor(sizes, dtype).transpose(-1, -2);
-}
-// Every second element of a row: not dense.
-at::Tensor strided(Sizes sizes, at::ScalarType dtype = at::kFloat) {
-  sizes.back() *= 2;
-  return tensor(sizes, dtype).slice(-1, 0, std::nullopt, 2);
-}
-at::Tensor indices(const Sizes& sizes) { return at::zeros(sizes, at::kLong); }
-IValue list(const std::vector<at::Tensor>& tensors) { return c10::List<at::Tensor>(tensors); }
-IValue optional_list(const std::vector<std::optional<at::Tensor>>& tensors) {
-  c10::List<std::optional<at::Tensor>> result;
-  for (const auto& each : tensors) {
-    result.push_back(each);
-  }
-  return result;
-}
-IValue bools(const std::vector<bool>& values) {
-  c10::List<bool> result;
-  for (const bool value : values) {
-    result.push_back(value);
-  }
-  return result;
-}
-
-const IValue none;
-
-c10::OperatorHandle find(const std::string& full_name) {
-  const size_t dot = full_name.find('.');
-  const auto name = "aten::" + full_name.substr(0, dot);
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(),
-                                                        dot == std::string::npos ? "" : full_name.substr(dot + 1).c_str());
-}
-
-// Meta tensors for the tensors among the arguments; those that share a storage still do.
-class MetaArguments {
- public:
-  IValue operator()(const IValue& argument) {
-    if (argument.isTensor()) {
-      return make(argument.toTensor());
-    }
-    if (argument.isTensorList()) {
-      c10::List<at::Tensor> result;
-      for (const at::Tensor& each : argument.toTensorVector()) {
-        result.push_back(make(each));
-      }
-      return result;
-    }
-    if (argument.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> result;
-      for (const std::optional<at::Tensor>& each : argument.toOptionalTensorVector()) {
-        result.push_back(each.has_value() ? std::optional(make(*each)) : std::nullopt);
-      }
-      return result;
-    }
-    return argument;
-  }
-
- private:
-  at::Tensor make(const at::Tensor& original) {
-    if (!original.defined() || original.unsafeGetTensorImpl()->is_wrapped_number()) {
-      return original;
-    }
-    auto& known = tensors_[original.unsafeGetTensorImpl()];
-    if (!known.defined()) {
-      auto& storage = storages_[original.storage().unsafeGetStorageImpl()];
-      if (!storage.defined()) {
-        storage = at::empty({static_cast<int64_t>(original.storage().nbytes())}, at::TensorOptions(at::kMeta).dtype(at::kByte));
-      }
-      known = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage.storage()),
-                                                       c10::DispatchKeySet(c10::DispatchKey::Meta), original.dtype());
-      known.unsafeGetTensorImpl()->set_sizes_and_strides(original.sizes(), original.strides(), original.storage_offset());
-    }
-    return known;
-  }
-
-  std::map<const void*, at::Tensor> tensors_;
-  std::map<const void*, at::Tensor> storages_;
-};
-
-struct Outcome {
-  torch::jit::Stack results;
-  std::string error;  // type and message, empty where there was none
-};
-
-Outcome attempt(const std::function<void(torch::jit::Stack&)>& run, torch::jit::Stack stack) {
-  Outcome outcome;
-  try {
-    run(stack);
-    outcome.results = std::move(stack);
-  } catch (const c10::Error& error) {
-    outcome.error = std::string(typeid(error).name()) + ": " + error.what_without_backtrace();
-  }
-  return outcome;
-}
-
-void compare(const IValue& eager, const IValue& inferred, const std::vector<IValue>& arguments, const torch::jit::Stack& meta) {
-  ASSERT_EQ(eager.isTensor(), inferred.isTensor());
-  if (!eager.isTensor()) {
-    ASSERT_TRUE(eager.isTensorList() && inferred.isTensorList());
-    ASSERT_EQ(eager.toTensorVector().size(), inferred.toTensorVector().size());
-    for (size_t i = 0; i < eager.toTensorVector().size(); ++i) {
-      compare(eager.toTensorVector()[i], inferred.toTensorVector()[i], arguments, meta);
-    }
-    return;
-  }
-  const auto &expected = eager.toTensor(), &actual = inferred.toTensor();
-  ASSERT_EQ(expected.defined(), actual.defined());
-  if (!expected.defined()) {
-    return;
-  }
-  EXPECT_EQ(expected.sizes(), actual.sizes());
-  EXPECT_EQ(expected.strides(), actual.strides());
-  EXPECT_EQ(expected.scalar_type(), actual.scalar_type());
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i].isTensor() && meta[i].isTensor()) {
-      EXPECT_EQ(arguments[i].toTensor().is_same(expected), meta[i].toTensor().is_same(actual)) << "argument " << i;
-    }
-  }
-}
-
-// Arguments after the given ones take their defaults.
-void check(const std::string& name, std::vector<IValue> arguments, std::optional<InferredBy> by = std::nullopt) {
-  SCOPED_TRACE(name);
-  const at::NoGradGuard no_grad;
-  const auto op = find(name);
-  const auto& schema = op.schema();
-  for (size_t i = arguments.size(); i < schema.arguments().size(); ++i) {
-    const auto& value = schema.arguments()[i].default_value();
-    arguments.push_back(value.value_or(IValue()));
-  }
-  torch::jit::Stack meta;
-  MetaArguments make_meta_argument;
-  for (const auto& argument : arguments) {
-    meta.push_back(make_meta_argument(argument));
-  }
-  InferredBy found = InferredBy::Nothing;
-  const auto inferred = attempt([&](torch::jit::Stack& stack) { found = infer(op, stack); }, meta);
-  const auto eager = attempt([&](torch::jit::Stack& stack) { op.callBoxed(stack); }, arguments);
-  EXPECT_EQ(eager.error, inferred.error);
-  if (!eager.error.empty() || !inferred.error.empty()) {
-    return;
-  }
-  if (by.has_value()) {
-    EXPECT_EQ(static_cast<int>(*by), static_cast<int>(found));
-  } else {
-    EXPECT_TRUE(found == InferredBy::Rule || found == InferredBy::StructuredMeta) << static_cast<int>(found);
-  }
-  ASSERT_EQ(eager.results.size(), inferred.results.size());
-  for (size_t i = 0; i < eager.results.size(); ++i) {
-    SCOPED_TRACE("result " + std::to_string(i));
-    compare(eager.results[i], inferred.results[i], arguments, meta);
-  }
-}
 
 // --- structured meta functions ---
 
@@ -251,137 +72,6 @@ TEST(StructuredMeta, NamesOutOverloads) {
   EXPECT_EQ(structured_out_overload("aten::nonzero"), nullptr);
 }
 
-// --- rules ---
-
-// convolution(…) and convolution_backward(…) of the same geometry
-void check_convolution(const at::Tensor& input, const at::Tensor& weight, bool with_bias, const Sizes& stride,
-                       const Sizes& padding, const Sizes& dilation, bool is_transposed = false, int64_t groups = 1) {
-  const int64_t channels = is_transposed ? weight.size(1) * groups : weight.size(0);
-  const Sizes extra(static_cast<size_t>(input.dim() - 2), 0);
-  const auto bias = with_bias ? IValue(tensor({channels}, input.scalar_type())) : none;
-  torch::jit::Stack stack{input, weight, bias, stride, padding, dilation, is_transposed, extra, groups};
-  check("convolution", {stack.begin(), stack.end()}, InferredBy::Rule);
-  const at::NoGradGuard no_grad;
-  const auto op = find("convolution");
-  try {
-    op.callBoxed(stack);
-  } catch (const c10::Error&) {
-    return;  // compared above
-  }
-  const auto sizes = with_bias ? IValue(Sizes{channels}) : none;
-  check("convolution_backward",
-        {stack[0], input, weight, sizes, stride, padding, dilation, is_transposed, extra, groups, bools({true, true, with_bias})},
-        InferredBy::Rule);
-  check("convolution_backward",
-        {stack[0].toTensor().contiguous(), input, weight, sizes, stride, padding, dilation, is_transposed, extra, groups,
-         bools({false, true, false})},
-        InferredBy::Rule);
-}
-
-TEST(Rules, ConvolutionHasTheLayoutOfEager) {
-  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
-    for (const auto& input : {tensor({2, 4, 9, 8}, dtype), channels_last({2, 4, 9, 8}, dtype), transposed({2, 4, 9, 8}, dtype),
-                              tensor({1, 4, 9, 8}, dtype)}) {
-      for (const auto& weight : {tensor({6, 4, 3, 3}, dtype), channels_last({6, 4, 3, 3}, dtype), tensor({6, 4, 1, 1}, dtype)}) {
-        check_convolution(input, weight, true, {1, 1}, {1, 1}, {1, 1});
-        check_convolution(input, weight, false, {2, 1}, {0, 1}, {1, 2});
-      }
-      check_convolution(input, tensor({8, 2, 3, 3}, dtype), true, {1, 1}, {0, 0}, {1, 1}, false, 2);
-      check_convolution(input, tensor({4, 6, 3, 3}, dtype), true, {2, 2}, {1, 1}, {1, 1}, true);
-    }
-  }
-}
-
-TEST(Rules, ConvolutionOfAmbiguousStrides) {
-  for (const auto dtype : {at::kFloat, at::kDouble}) {
-    for (const auto batch : {1, 2, 16}) {
-      for (const auto& input : {tensor({batch, 1, 5, 5}, dtype), channels_last({batch, 1, 5, 5}, dtype)}) {
-        check_convolution(input, tensor({6, 1, 3, 3}, dtype), true, {1, 1}, {1, 1}, {1, 1});
-        check_convolution(input, channels_last({1, 1, 1, 1}, dtype), true, {1, 1}, {0, 0}, {1, 1});
-      }
-      for (const auto& input : {tensor({batch, 4, 1, 1}, dtype), channels_last({batch, 4, 1, 1}, dtype)}) {
-        check_convolution(input, tensor({6, 4, 1, 1}, dtype), false, {1, 1}, {0, 0}, {1, 1});
-        check_convolution(input, channels_last({6, 4, 3, 3}, dtype), true, {1, 1}, {1, 1}, {1, 1});
-        check_convolution(input, tensor({4, 1, 3, 3}, dtype), true, {1, 1}, {1, 1}, {1, 1}, false, 4);
-      }
-      check_convolution(channels_last({batch, 4, 7, 7}, dtype), channels_last({4, 6, 3, 3}, dtype), true, {1, 1}, {1, 1}, {2, 2},
-                        true);
-      check_convolution(tensor({batch, 4, 7, 7}, dtype), channels_last({6, 4, 3, 3}, dtype), true, {1, 1}, {1, 1}, {2, 2});
-    }
-  }
-}
-
-TEST(Rules, ConvolutionInOneAndThreeDimensions) {
-  check_convolution(tensor({2, 4, 9}), tensor({6, 4, 3}), true, {1}, {1}, {1});
-  check_convolution(transposed({2, 4, 9}), tensor({6, 4, 1}), false, {2}, {0}, {1});
-  check_convolution(tensor({2, 4, 9}), tensor({4, 6, 3}), true, {2}, {1}, {1}, true);
-  check_convolution(tensor({2, 4, 9, 8, 7}), tensor({6, 4, 3, 3, 3}), true, {1, 1, 1}, {1, 1, 1}, {1, 1, 1});
-  check_convolution(channels_last({2, 4, 9, 8, 7}), tensor({6, 4, 3, 3, 3}), true, {1, 2, 1}, {1, 1, 1}, {1, 1, 1});
-  check_convolution(channels_last({2, 4, 9, 8, 7}, at::kDouble), tensor({6, 4, 3, 3, 3}, at::kDouble), true, {1, 2, 1}, {1, 1, 1},
-                    {1, 1, 1});
-}
-
-TEST(Rules, ConvolutionOfNothingAndBadArguments) {
-  check_convolution(tensor({0, 4, 9, 8}), tensor({6, 4, 3, 3}), true, {1, 1}, {1, 1}, {1, 1});
-  check_convolution(tensor({2, 5, 9, 8}), tensor({6, 4, 3, 3}), true, {1, 1}, {1, 1}, {1, 1});
-  check_convolution(tensor({2, 4, 2, 2}), tensor({6, 4, 3, 3}), true, {1, 1}, {0, 0}, {1, 1});
-  check_convolution(tensor({2, 4, 9, 8}), tensor({6, 4, 3, 3}, at::kDouble), true, {1, 1}, {1, 1}, {1, 1});
-  check_convolution(tensor({2, 4, 9, 8}), tensor({6, 4, 3, 3}), true, {0, 1}, {1, 1}, {1, 1});
-}
-
-TEST(Rules, BatchNorm) {
-  for (const auto& input :
-       {tensor({4, 3, 5, 5}), channels_last({4, 3, 5, 5}), tensor({4, 3}), transposed({4, 3, 5, 6}), strided({4, 3, 5}),
-        tensor({4, 3, 5, 5}, at::kBFloat16), channels_last({4, 3, 2, 2, 2}), tensor({1, 3, 1, 1})}) {
-    const auto vector = tensor({3});
-    for (const bool training : {true, false}) {
-      check("native_batch_norm", {input, vector, vector, tensor({3}), tensor({3}), training, 0.1, 1e-5}, InferredBy::Rule);
-      check("native_batch_norm", {input, none, none, tensor({3}), tensor({3}), training, 0.1, 1e-5}, InferredBy::Rule);
-      check("_native_batch_norm_legit", {input, vector, vector, tensor({3}), tensor({3}), training, 0.1, 1e-5}, InferredBy::Rule);
-      for (const bool wanted : {true, false}) {
-        check("native_batch_norm_backward",
-              {input, input, vector, tensor({3}), tensor({3}), tensor({3}), tensor({3}), training, 1e-5,
-               bools({true, wanted, wanted})},
-              InferredBy::Rule);
-      }
-    }
-    check("_native_batch_norm_legit.no_stats", {input, vector, vector, true, 0.1, 1e-5}, InferredBy::Rule);
-    check("_batch_norm_with_update", {input, vector, vector, tensor({3}), tensor({3}), 0.1, 1e-5}, InferredBy::Rule);
-  }
-  check("native_batch_norm", {tensor({4, 3}), tensor({5}), none, none, none, true, 0.1, 1e-5});
-  check("native_batch_norm.out",
-        {tensor({4, 3, 5}), none, none, none, none, true, 0.1, 1e-5, tensor({0}), tensor({0}), tensor({0})}, InferredBy::Rule);
-}
-
-TEST(Rules, LayerAndGroupNorm) {
-  for (const auto& input : {tensor({2, 5, 6}), transposed({2, 5, 6}), tensor({0, 5, 6}), tensor({2, 5, 6}, at::kBFloat16),
-                            tensor({6}), tensor({2, 5, 6}, at::kDouble)}) {
-    for (const auto& weight : {IValue(tensor({6}, input.scalar_type())), IValue(tensor({6})), none}) {
-      check("native_layer_norm", {input, Sizes{6}, weight, weight, 1e-5}, InferredBy::Rule);
-    }
-    auto statistics = input.sizes().vec();
-    statistics.back() = 1;
-    const auto weight = tensor({6}, input.scalar_type());
-    for (const bool wanted : {true, false}) {
-      check("native_layer_norm_backward",
-            {input.contiguous(), input, Sizes{6}, tensor(statistics, input.scalar_type()),
-             tensor(statistics, input.scalar_type()), weight, weight, bools({wanted, true, true})},
-            InferredBy::Rule);
-    }
-  }
-  check("native_layer_norm", {tensor({2, 5, 6}), Sizes{5}, none, none, 1e-5});
-  for (const auto& input :
-       {tensor({2, 6, 4, 4}), channels_last({2, 6, 4, 4}), tensor({2, 6, 16}), tensor({2, 6, 4, 4}, at::kBFloat16)}) {
-    const auto pixels = input.numel() / 12;
-    check("native_group_norm", {input, tensor({6}, input.scalar_type()), tensor({6}, input.scalar_type()), 2, 6, pixels, 3, 1e-5},
-          InferredBy::Rule);
-    const auto statistics = tensor({2, 3}, input.scalar_type());
-    check("native_group_norm_backward",
-          {input, input, statistics, statistics, tensor({6}, input.scalar_type()), 2, 6, pixels, 3, bools({true, true, true})},
-          InferredBy::Rule);
-  }
-}
-
 TEST(Rules, Indexing) {
   const auto self = transposed({4, 3});
   check("index.Tensor", {self, optional_list({indices({5})})}, InferredBy::Rule);
@@ -440,6 +130,8 @@ TEST(Rules, Rearranging) {
   check("stack", {list({tensor({3, 4}), tensor({3})}), 0});
   check("flip", {tensor({2, 3}), Sizes{0, 0}});
   check("repeat", {tensor({2, 3}), Sizes{2}});
+  check("diag_embed", {tensor({2, 3}), 1, 0, -1}, InferredBy::Rule);
+  check("diag_embed", {tensor({2, 3}), 0, 1, 1});
   check("slice_backward", {tensor({2, 3}), Sizes{4, 3}, 0, 0, 2, 1}, InferredBy::Rule);
   check("select_backward", {tensor({3}), Sizes{4, 3}, 0, 1}, InferredBy::Rule);
   check("unfold_backward", {tensor({2, 3}), Sizes{6}, 0, 3, 3}, InferredBy::Rule);
@@ -481,6 +173,12 @@ TEST(Rules, Writing) {
   check("masked_scatter_", {tensor({4, 3}), tensor({3}, at::kBool), tensor({4, 3}, at::kInt)});
   check("put_", {tensor({4, 3}), indices({2}), tensor({2})}, InferredBy::Rule);
   check("addbmm_", {tensor({4, 3}), tensor({2, 4, 5}), tensor({2, 5, 3})}, InferredBy::Rule);
+  check("bernoulli.p", {transposed({4, 3}), 0.5}, InferredBy::Rule);
+  check("bernoulli.p", {tensor({4}), 2.0});
+  check("new_empty_strided", {tensor({2}), Sizes{2, 3}, Sizes{1, 2}}, InferredBy::Rule);
+  check("multinomial", {tensor({4, 3}), 2, false}, InferredBy::Rule);
+  check("multinomial", {tensor({3}), 5, true}, InferredBy::Rule);
+  check("multinomial", {tensor({3}), 5, false});
   check("randperm.generator_out", {10, none, tensor({0}, at::kLong)}, InferredBy::Rule);
   check("randperm.generator_out", {-1, none, tensor({0}, at::kLong)});
 }
@@ -521,6 +219,9 @@ TEST(Rules, Pointwise) {
   check("relu", {tensor({3}, at::kInt)}, InferredBy::Rule);
   check("relu", {tensor({3}, at::kBool)});
   check("hardtanh", {tensor({3}), 1, -1});
+  check("addr", {tensor({3}), tensor({2}), tensor({3})}, InferredBy::Rule);
+  check("addr", {transposed({2, 3}), tensor({2}, at::kInt), tensor({3})}, InferredBy::Rule);
+  check("addr", {tensor({4}), tensor({2}), tensor({3})});
   check("glu_backward", {tensor({2, 3}), transposed({2, 6}), 1}, InferredBy::Rule);
   check("__lshift__.Scalar", {tensor({2, 3}, at::kInt), 1}, InferredBy::Rule);
 }
@@ -542,6 +243,11 @@ TEST(Rules, Reductions) {
   check("var.correction", {tensor({4, 3}), Sizes{2}, none, false});
   check("var.correction", {tensor({4, 3}), Sizes{0, 0}, none, false});
   check("std.correction_out", {tensor({4, 3}), Sizes{0}, 1, false, tensor({0})}, InferredBy::Rule);
+  check("logsumexp.out", {tensor({4, 3}), Sizes{1}, true, tensor({0})}, InferredBy::Rule);
+  check("median.dim_values", {transposed({4, 3}), 1, true, tensor({0}), indices({0})}, InferredBy::Rule);
+  check("median.dim_values", {tensor({4, 0}), 1, true, tensor({0}), indices({0})});
+  check("kthvalue.values", {tensor({4, 3}), 2, -1, false, tensor({0}), indices({0})}, InferredBy::Rule);
+  check("kthvalue.values", {tensor({4, 3}), 4, -1, false, tensor({0}), indices({0})});
   check("prod", {tensor({3}, at::kBool)}, InferredBy::Rule);
   check("prod", {tensor({3}, at::kInt), at::kDouble}, InferredBy::Rule);
   check("max", {tensor({0})});
@@ -611,6 +317,11 @@ TEST(Rules, PoolingAndPadding) {
   check("_adaptive_avg_pool3d", {channels_last({2, 3, 4, 6, 8}), Sizes{2, 2, 2}}, InferredBy::Rule);
   check("_adaptive_avg_pool3d_backward", {tensor({2, 3, 2, 2, 2}), channels_last({2, 3, 4, 6, 8})}, InferredBy::Rule);
   check("pixel_shuffle", {channels_last({2, 8, 3, 3}), 2}, InferredBy::Rule);
+  check("im2col", {channels_last({2, 3, 6, 8}), Sizes{2, 3}, Sizes{1, 1}, Sizes{1, 0}, Sizes{2, 1}}, InferredBy::Rule);
+  check("im2col", {tensor({3, 6, 8}), Sizes{2, 3}, Sizes{1, 2}, Sizes{0, 0}, Sizes{1, 1}}, InferredBy::Rule);
+  check("im2col", {tensor({3, 6, 8}), Sizes{9, 3}, Sizes{1, 1}, Sizes{0, 0}, Sizes{1, 1}});
+  check("col2im", {tensor({2, 12, 9}), Sizes{4, 4}, Sizes{2, 2}, Sizes{1, 1}, Sizes{0, 0}, Sizes{1, 1}}, InferredBy::Rule);
+  check("col2im", {tensor({2, 12, 8}), Sizes{4, 4}, Sizes{2, 2}, Sizes{1, 1}, Sizes{0, 0}, Sizes{1, 1}});
   check("pixel_shuffle", {tensor({2, 7, 3, 3}), 2});
   check("reflection_pad2d", {tensor({2, 3, 2, 2}), Sizes{3, 0, 0, 0}});
   check("_adaptive_avg_pool2d", {tensor({6, 8}), Sizes{2, 3}});
@@ -629,6 +340,45 @@ TEST(Rules, OptimisersReturnNothing) {
         InferredBy::Rule);
   check("_fused_adam_", {one(3), one(3), one(3), one(3), list({}), steps(), 0.1, 0.9, 0.99, 0.0, 1e-8, false, false},
         InferredBy::Rule);
+}
+
+TEST(Infer, EveryRuleBelongsToAnOperator) {
+  for (const auto op : ruled_ops()) {
+    const std::string name(op);
+    const size_t dot = name.find('.');
+    const auto schema =
+        c10::Dispatcher::singleton().findSchema({name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
+    EXPECT_TRUE(schema.has_value()) << name;
+  }
+}
+
+TEST(Infer, AnOpThatNobodyKnowsLeavesTheStackAsItWas) {
+  const auto self = at::empty({4, 4}, at::kMeta);
+  torch::jit::Stack stack{self, self, 1, none};
+  EXPECT_EQ(static_cast<int>(infer(find("_masked_softmax"), stack)), static_cast<int>(InferredBy::Nothing));
+  ASSERT_EQ(stack.size(), 4u);
+  EXPECT_TRUE(stack[0].toTensor().is_same(self));
+}
+
+TEST(Infer, ArgumentsLieOnTopOfTheStack) {
+  torch::jit::Stack stack{"below", at::empty({4, 3}, at::kMeta), at::empty({3}, at::kMeta), 1};
+  EXPECT_EQ(static_cast<int>(infer(find("add.Tensor"), stack)), static_cast<int>(InferredBy::StructuredMeta));
+  ASSERT_EQ(stack.size(), 2u);
+  EXPECT_EQ(stack[0].toStringRef(), "below");
+  EXPECT_EQ(stack[1].toTensor().sizes(), c10::IntArrayRef({4, 3}));
+}
+
+TEST(Infer, ADtypeThatTheKernelLacksIsAnErrorAtOnce) {
+  check("_softmax", {tensor({4, 3}, at::kLong), -1, false});
+  check("mm", {tensor({4, 3}, at::kBool), tensor({3, 2}, at::kBool)});
+  check("mm", {tensor({4, 3}, at::kBool), tensor({3, 2}, at::kBool)});
+  check("floor_divide", {tensor({3}, at::kLong), tensor({3}, at::kLong)}, InferredBy::Rule);
+  check("tril", {tensor({3, 3}, at::kBool)}, InferredBy::StructuredMeta);
+}
+
+TEST(Infer, CompositeOpsFallToTheDispatchersMetaKernel) {
+  check("square", {transposed({4, 3})}, InferredBy::DispatcherMeta);
+  check("kron", {tensor({2, 2}), tensor({3, 3})}, InferredBy::DispatcherMeta);
 }
 
 TEST(Infer, AnUnknownInPlaceOpKeepsItsArgumentsGeometry) {

@@ -9,6 +9,7 @@ from say import ROOT, run, say
 
 PRESETS = ["release", "dev", "asan", "tsan"]
 SANITIZERS = {"asan", "tsan"}  # their module stays in the build folder
+MODULE = ["_C"]  # the target of the extension module and, through it, of libspool: all that Python needs
 PACKAGE = ROOT / "python" / "torch_spool"
 
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import setup
-from build import SANITIZERS, build, default_jobs
+from build import MODULE, SANITIZERS, build, default_jobs
 from say import ROOT, Stop, run, run_and_keep, say, show
 
 PYTEST_DONE = re.compile(
@@ -27,7 +27,7 @@ def test(preset: str, cpp: bool, python: bool, full: bool, pytest_args: list[str
     if preset in SANITIZERS and python:
         say(f"the Python tests do not run under {preset}: a sanitizer must be in the process from its start")
         python = False
-    build(preset)
+    build(preset, targets=[] if cpp else MODULE)
     env = _test_environment(preset)
     closing: list[str] = []
     failed: list[str] = []
@@ -64,7 +64,7 @@ def test(preset: str, cpp: bool, python: bool, full: bool, pytest_args: list[str
 
 def docs() -> None:
     """Runs the code of the pages in docs/ as tests."""
-    build("release")
+    build(targets=MODULE)
     run(_pytest("tests/python/test_docs.py"), env=_test_environment("release"))
 
 
@@ -135,7 +135,7 @@ def _fails(command: list, env: dict[str, str]) -> bool:
 
 def _clang_tidy(files: list[str], env: dict[str, str]) -> bool:
     """clang-tidy over those of the files that the build compiles. True when there are no findings."""
-    build("release")
+    build()  # for what it generates
     database = json.loads((ROOT / "build" / "release" / "compile_commands.json").read_text())
     compiled = {os.path.relpath(os.path.join(e["directory"], e["file"]), ROOT) for e in database}
     wanted = [f for f in files if f in compiled and f.startswith(TIDY_FOLDERS)]

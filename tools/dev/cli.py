@@ -6,7 +6,7 @@ import sys
 
 import checks
 import setup
-from build import PRESETS, build
+from build import MODULE, PRESETS, build
 from say import ROOT, Stop, hand_over, run, say
 
 TRAINING = ROOT / "examples" / "train_resnet.py"
@@ -93,7 +93,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def train(args: argparse.Namespace, rest: list[str]) -> None:
-    build()
+    build(targets=MODULE)
     hand_over([setup.PYTHON, TRAINING, *rest], setup.environment())
 
 
@@ -115,7 +115,7 @@ def bench(args: argparse.Namespace, rest: list[str]) -> None:
         raise Stop(f"expected names of benchmarks ({', '.join(files)}), got {', '.join(unknown)}")
     if args.names and args.readme:
         raise Stop("expected --readme alone: the table has the figures of all benchmarks")
-    build()
+    build(targets=MODULE)
     env = setup.environment()
     if not args.names:
         report = ["bench/report.py", *(["--readme"] if args.readme else []), *rest]
@@ -125,7 +125,7 @@ def bench(args: argparse.Namespace, rest: list[str]) -> None:
 
 
 def shell(words: list[str]) -> None:
-    build()
+    build(targets=MODULE)
     env = setup.environment()
     words = words[1:] if words[:1] == ["--"] else words
     if not words:

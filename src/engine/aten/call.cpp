@@ -89,8 +89,8 @@ AtenCall::AtenCall(const Node& node, const Operand& operand) : op_(handle(*node.
   }
 }
 
-AtenCall::AtenCall(const Node& node, const c10::OperatorHandle& out, const Operand& operand, std::span<const at::Tensor> outs)
-    : op_(out) {
+AtenCall::AtenCall(const Node& node, c10::OperatorHandle out, const Operand& operand, std::span<const at::Tensor> outs)
+    : op_(std::move(out)) {
   const auto& functional = handle(*node.op).schema();
   std::size_t next = 0;
   for (const c10::Argument& argument : op_.schema().arguments()) {

@@ -37,7 +37,7 @@ class AtenCall {
   AtenCall(const Node& node, const Operand& operand);
 
   /// A call of `out`, the out overload of the node's functional op, that writes its results into `outs`, in order.
-  AtenCall(const Node& node, const c10::OperatorHandle& out, const Operand& operand, std::span<const at::Tensor> outs);
+  AtenCall(const Node& node, c10::OperatorHandle out, const Operand& operand, std::span<const at::Tensor> outs);
 
   /// Calls with this run's numbers and generators and leaves what the kernel returned on `stack`. Generators are copied, so that
   /// the given states stay what they are. Throws what the kernel throws.

@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/engine/aten/call.h"
+#include "src/ops/op_table.h"
 #include "src/torch/infer.h"
 
 namespace spool::native {
@@ -221,7 +222,8 @@ class Builder {
   /// The node as a call of its op's out overload, if it is structured: those give results exactly the geometry that they are
   /// given.
   std::optional<aten::AtenCall> out_call(const Node& node, const aten::AtenCall::Operand& operands) const {
-    const char* name = node.op->has_mutation ? nullptr : torch_side::structured_out_overload(node.op->name);
+    const bool functional = node.op->has_mutation || traits(node.op->name).out_resizes;
+    const char* name = functional ? nullptr : torch_side::structured_out_overload(node.op->name);
     if (name == nullptr || std::find(node.results.begin(), node.results.end(), no_value) != node.results.end()) {
       return std::nullopt;
     }
@@ -231,6 +233,7 @@ class Builder {
         c10::Dispatcher::singleton().findSchema({full.substr(0, dot), dot == std::string::npos ? "" : full.substr(dot + 1)});
     SPOOL_ASSERT(out.has_value(), full, " is not known to the dispatcher.");
     std::vector<at::Tensor> outs;
+    outs.reserve(node.results.size());
     for (const ValueId result : node.results) {
       outs.push_back(whole(result));
     }

@@ -5,6 +5,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/engine/aten/call.h"
@@ -15,7 +16,7 @@ namespace spool {
 namespace {
 
 struct ReferencePlan final : Plan {
-  explicit ReferencePlan(const Graph& graph) : graph(graph) {}
+  explicit ReferencePlan(Graph graph) : graph(std::move(graph)) {}
   Graph graph;
 };
 

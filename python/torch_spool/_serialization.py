@@ -1,0 +1,38 @@
+"""`torch.load` straight onto the device: `map_location="xla"`."""
+
+import torch
+
+from . import _api
+
+
+class _LoadedStorage(torch.UntypedStorage):
+    """A storage of this device as `torch.load` needs it.
+
+    It asks for the address of the bytes, to know whether a storage is shared;
+    a lazy storage has none, so its own address stands in.
+    """
+
+    def data_ptr(self) -> int:
+        return self._cdata
+
+
+def _location(storage: torch.UntypedStorage) -> str | None:
+    """The location to note for a saved storage, if it is one of this device."""
+    return str(storage.device) if storage.device.type == "xla" else None
+
+
+def _restore(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage | None:
+    """A loaded CPU storage, moved to LOCATION if that names this device."""
+    if location != "xla" and not location.startswith("xla:"):
+        return None
+    device = _api.check_device("torch.load", location)
+    on_cpu = torch.empty(0, dtype=torch.uint8).set_(storage)
+    loaded = on_cpu.to(device).untyped_storage()
+    loaded.__class__ = _LoadedStorage
+    return loaded
+
+
+def register() -> None:
+    """Tell `torch.save` and `torch.load` of the device. Called once."""
+    priority = 40  # one that nobody has: equal priorities cannot be sorted
+    torch.serialization.register_package(priority, _location, _restore)
