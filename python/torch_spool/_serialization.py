@@ -1,5 +1,7 @@
 """`torch.load` straight onto the device: `map_location="xla"`."""
 
+from typing import Any
+
 import torch
 
 from . import _api
@@ -13,15 +15,15 @@ class _LoadedStorage(torch.UntypedStorage):
     """
 
     def data_ptr(self) -> int:
-        return self._cdata
+        return int(self._cdata)
 
 
-def _location(storage: torch.UntypedStorage) -> str | None:
+def _location(storage: Any) -> str | None:
     """The location to note for a saved storage, if it is one of this device."""
     return str(storage.device) if storage.device.type == "xla" else None
 
 
-def _restore(storage: torch.UntypedStorage, location: str) -> torch.UntypedStorage | None:
+def _restore(storage: Any, location: str) -> torch.UntypedStorage | None:
     """A loaded CPU storage, moved to LOCATION if that names this device."""
     if location != "xla" and not location.startswith("xla:"):
         return None

@@ -31,6 +31,8 @@ const std::map<std::string, OpTraits, std::less<>>& table() {
 
       {"aten::convolution", {.record_whole = true}},
       {"aten::convolution_backward", {.record_whole = true}},
+      {"aten::_conj_physical", {.record_whole = true}},
+      {"aten::conj_physical_", {.record_whole = true}},
   };
   return rows;
 }

@@ -8,7 +8,7 @@
 namespace spool {
 
 namespace ops {
-const Op empty{.name = "spool::empty"};
+const Op empty{.name = "spool::empty", .handle = nullptr, .mutates = {}, .has_mutation = false, .effect = false};
 }  // namespace ops
 
 namespace {

@@ -167,6 +167,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   m.impl("resize_", &resize_);
 
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
+  m.impl("as_strided_", &at::native::as_strided__symint);
   m.impl("view", &at::native::view);
   m.impl("_reshape_alias", &at::native::_reshape_alias);
   m.impl("unfold", &at::native::unfold);

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import torch_spool
-from helpers import count, executions, same
+from helpers import count, executions, run_program, same
 from torch_spool.debug import metrics
 
 
@@ -119,3 +119,18 @@ def test_a_closures_exception_is_raised_by_the_call_that_runs_it(dev):
 def test_what_cannot_be_called_is_refused():
     with pytest.raises(TypeError, match=r"^\[add_step_closure\] expected a function"):
         torch_spool.add_step_closure(3)
+
+
+def test_an_async_closure_that_is_running_when_the_process_ends_runs_to_its_end():
+    done = run_program(
+        "import time, torch, torch_spool\n"
+        "def late(t):\n"
+        "    time.sleep(0.3)\n"
+        "    print('closure', t.item())\n"
+        "with torch_spool.step():\n"
+        "    total = torch.ones(4, device='xla').sum()\n"
+        "    torch_spool.add_step_closure(late, args=(total,), run_async=True)\n"
+        "print('end', flush=True)\n"
+    )
+    assert done.stdout == "end\nclosure 4.0\n"
+    assert done.stderr == ""

@@ -132,6 +132,34 @@ def test_running_out_of_memory_is_a_clear_error_and_the_process_lives(dev):
     same(ones(3, device=dev) + 1, torch.full((3,), 2.0))
 
 
+STARVED = """
+import resource, torch, torch_spool
+x = torch.ones(1000).to("xla")
+weight = torch.ones(1000).to("xla")
+(x + 1).sum().item()
+with open("/proc/self/statm") as file:
+    mapped = int(file.read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (mapped + (1 << 29), resource.RLIM_INFINITY))
+for size in (1 << 28, 1 << 29):
+    try:
+        with torch_spool.step():
+            total = torch.ones(size, device="xla").sin().cos().sum()
+        total.item()
+    except RuntimeError as error:
+        assert "memory" in str(error), error
+    else:
+        raise SystemExit("expected an error")
+    assert (x + 1).sum().item() == 2000.0
+with torch_spool.step():
+    weight.add_(x)
+assert weight.sum().item() == 2000.0
+"""
+
+
+def test_a_plan_that_does_not_fit_in_memory_fails_alone():
+    run_program(STARVED)
+
+
 def test_an_error_in_backward_is_raised_by_backward_and_later_steps_are_fine(dev):
     class Fails(torch.autograd.Function):
         @staticmethod
@@ -206,6 +234,16 @@ def test_a_process_ends_cleanly_with_work_in_flight_and_work_not_run(cut):
         "print('end')\n"
     )
     assert done.stdout == "end\n" and done.stderr == ""
+
+
+def test_a_failure_that_nobody_has_read_is_shown_when_the_process_ends():
+    done = run_program(
+        "import torch, torch_spool\n"
+        "x = torch.ones(3).to('xla')\n"
+        "bad = x.index_select(0, torch.tensor([8]).to('xla'))\n"
+        "torch_spool._barrier()\n"
+    )
+    assert "index_select" in done.stderr
 
 
 def test_an_exception_that_ends_the_process_with_work_in_flight_is_the_only_thing_shown():
