@@ -205,10 +205,13 @@ PYBIND11_MODULE(_C, m) {
         }
       },
       py::arg("tensors"), WithoutGil());
-  m.def("shut_down", [] {
-    spool::closures::drain();
-    spool::Device::get().shut_down();
-  }, WithoutGil());
+  m.def(
+      "shut_down",
+      [] {
+        spool::Device::get().shut_down();
+        spool::closures::drain();
+      },
+      WithoutGil());
   bind_metrics(m);
   bind_state(m);
 }

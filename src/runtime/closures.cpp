@@ -119,6 +119,9 @@ void drain() {
   if (thread != nullptr) {
     thread->join();
   }
+  if (const std::exception_ptr failure = take_failure()) {
+    std::rethrow_exception(failure);
+  }
 }
 
 }  // namespace spool::closures

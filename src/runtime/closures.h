@@ -12,7 +12,8 @@ namespace spool::closures {
 void add(std::function<void()> fn, bool run_async);
 /// Runs what was added. Called after a cut by sync() and step().
 void run();
-/// Waits for the background thread to finish what it has and ends it; later asynchronous closures start it again.
+/// Waits for the background thread to finish what it has and ends it; later asynchronous closures start it again. Throws what an
+/// asynchronous closure threw and nobody has been told of.
 void drain();
 
 }  // namespace spool::closures

@@ -154,7 +154,26 @@ class Tried {
   std::unordered_set<std::string> combinations_;
 };
 
-// Empty where all tensors are float.
+bool complains_of_dtypes(const std::string& message) {
+  for (const char* words : {"not implemented for '", "dtype", "scalar type"}) {
+    if (message.find(words) != std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Ops for integers only: float is no safe dtype for them.
+bool takes_integers_only(const std::string& name) {
+  for (const char* prefix : {"aten::bitwise_", "aten::__", "aten::gcd", "aten::lcm"}) {
+    if (name.rfind(prefix, 0) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Empty where all tensors are float and the op takes those.
 std::string dtype_combination(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
   std::string dtypes;
   bool all_float = true;
@@ -169,7 +188,7 @@ std::string dtype_combination(const c10::OperatorHandle& op, c10::ArrayRef<c10::
     });
     dtypes.push_back(',');
   }
-  return all_float ? std::string() : c10::toString(op.operator_name()) + " " + dtypes;
+  return all_float && !takes_integers_only(op.operator_name().name) ? std::string() : c10::toString(op.operator_name()) + " " + dtypes;
 }
 
 }  // namespace
@@ -214,11 +233,10 @@ void check_dtypes(const c10::OperatorHandle& op, const torch::jit::Stack& argume
   torch::jit::Stack stack = arguments;
   try {
     run_on_stand_ins(op, stack);
-  } catch (const c10::NotImplementedError& error) {
-    if (error.msg().find("not implemented for '") != std::string::npos) {
+  } catch (const c10::Error& error) {
+    if (complains_of_dtypes(error.msg())) {
       throw;
     }
-  } catch (const c10::Error&) {
     // Zeros are not always good values (a division, a distribution); what the values are is not the question here.
   }
   Tried::get().add(dtype_combination(op, arguments));

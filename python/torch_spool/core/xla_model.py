@@ -118,7 +118,8 @@ def unlazy(tensors: Iterable[torch.Tensor]) -> None:
 def optimization_barrier_(tensors: Iterable[torch.Tensor]) -> None:
     """Keep passes from moving or merging operations across this point.
 
-    In place: afterwards TENSORS stand for their values behind the barrier.
+    Graphs run in program order and no pass reorders them yet, so this only
+    checks that TENSORS are lazy; else it raises `RuntimeError`.
     """
     _C.optimization_barrier_(list(tensors))
 
