@@ -231,9 +231,15 @@ std::optional<Results> repeat_interleave(const Arguments& arguments) {
   return Results{make_meta({arguments.integer(1)}, repeats.scalar_type())};
 }
 
+// Ops whose CPU kernels give some results sizes of their own choice (bookkeeping for their backward): nobody but the kernel knows them.
+std::optional<Results> known_to_kernel(const Arguments& /*arguments*/) { return std::nullopt; }
+
 }  // namespace
 
 void add_index_rules(RuleTable& table) {
+  table["aten::_embedding_bag"] = known_to_kernel;
+  table["aten::_embedding_bag_forward_only"] = known_to_kernel;
+  table["aten::_embedding_bag_dense_backward"] = known_to_kernel;
   table["aten::index.Tensor"] = index;
   table["aten::index_put_"] = index_put;
   table["aten::_index_put_impl_"] = index_put;
