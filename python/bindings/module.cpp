@@ -152,6 +152,7 @@ void bind_state(py::module_& m) {
 
 PYBIND11_MODULE(_C, m) {
   m.doc() = "C++ side of torch_spool; use the functions of the package instead.";
+  spool::torch_side::record_backward_here();
   spool::set_wait_hooks(wait_hooks());
   spool::set_location_hook(&spool::python::current_line);
   spool::torch_side::set_not_implemented_classifier(&means_not_implemented);

@@ -9,6 +9,7 @@
 #include "src/runtime/device.h"
 #include "src/torch/generator.h"
 #include "src/torch/lazy.h"
+#include "src/torch/recorder.h"
 
 namespace spool {
 
@@ -16,6 +17,7 @@ using torch_side::with_torch_errors;
 
 at::Device device(int index) {
   TORCH_CHECK(index >= 0 && index < device_count(), "[device] expected an index from 0 to ", device_count() - 1, ", got ", index);
+  torch_side::record_backward_here();
   return {c10::DeviceType::XLA, static_cast<c10::DeviceIndex>(index)};
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
 
 #include <atomic>
@@ -243,6 +244,7 @@ const TapeNode* record_plainly(const OpInfo& info, torch::jit::Stack& stack, Cal
 
 void record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const RecorderTimer timer;
+  record_backward_here();
   const OpInfo& info = op_info(op);
   if (!info.recordable) {
     run_at_once(info, *stack);
@@ -316,6 +318,14 @@ void resize(const at::Tensor& tensor, c10::IntArrayRef sizes, c10::IntArrayRef s
     move_slot(grown.storage(), tensor.storage());
   }
   impl.set_sizes_and_strides(sizes, strides, impl.storage_offset());
+}
+
+void record_backward_here() {
+  thread_local const bool done = [] {
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+    return true;
+  }();
+  static_cast<void>(done);
 }
 
 RecorderStats recorder_stats() { return {ops_recorded.load(), ops_followed.load(), recorder_time.load()}; }

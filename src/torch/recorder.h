@@ -13,6 +13,11 @@ namespace spool::torch_side {
 /// (run_at_once.h); views change metadata only.
 void record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
+/// Lets backward passes that this thread starts record on this thread, too: autograd has a thread for each device whose kernels
+/// block, and ours don't, so the hand-over would only cost time and lose the user's line. Done once a thread, at its first op or
+/// at `import`; a later torch.autograd.set_multithreading_enabled(True) of the user's holds.
+void record_backward_here();
+
 /// Grows or shrinks a lazy tensor to `sizes` (row-major, or as `strides` say), keeping what its storage holds.
 void resize(const at::Tensor& tensor, c10::IntArrayRef sizes, c10::IntArrayRef strides);
 
