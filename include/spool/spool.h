@@ -116,8 +116,8 @@ auto step(F&& body) {
 }
 
 struct CompileOptions {
-  bool full_graph = false;                                   ///< a graph break in the region is an error that names the line
-  std::string name = "region";                               ///< what messages call it
+  bool full_graph = false;  ///< a graph break in the region is an error that names the line
+  std::string name = "region";  ///< what messages call it
   std::optional<std::int64_t> num_different_graphs_allowed;  ///< an error, before compiling, where one more would be needed
 };
 

@@ -41,18 +41,18 @@ template <class... Args>
 }  // namespace spool
 
 /// Checks what the user gave. `kind` is an ErrorKind member; the message begins with "[op or call]".
-#define SPOOL_CHECK(condition, kind, ...)                                    \
-  do {                                                                       \
-    if (!(condition)) [[unlikely]] {                                         \
-      ::spool::fail(::spool::ErrorKind::kind, __VA_ARGS__);                  \
-    }                                                                        \
+#define SPOOL_CHECK(condition, kind, ...)                   \
+  do {                                                      \
+    if (!(condition)) [[unlikely]] {                        \
+      ::spool::fail(::spool::ErrorKind::kind, __VA_ARGS__); \
+    }                                                       \
   } while (false)
 
 /// Checks an invariant of Spool itself.
-#define SPOOL_ASSERT(condition, ...)                                                                        \
-  do {                                                                                                      \
-    if (!(condition)) [[unlikely]] {                                                                        \
-      ::spool::fail(::spool::ErrorKind::Internal, "[spool] internal error at ", __FILE__, ":", __LINE__,    \
-                    ": expected " #condition ". ", ::spool::str(__VA_ARGS__), " Please report this.");      \
-    }                                                                                                       \
+#define SPOOL_ASSERT(condition, ...)                                                                     \
+  do {                                                                                                   \
+    if (!(condition)) [[unlikely]] {                                                                     \
+      ::spool::fail(::spool::ErrorKind::Internal, "[spool] internal error at ", __FILE__, ":", __LINE__, \
+                    ": expected " #condition ". ", ::spool::str(__VA_ARGS__), " Please report this.");   \
+    }                                                                                                    \
   } while (false)

@@ -14,8 +14,7 @@ CacheEntry* PlanCache::find(TapeNode& leaf, const std::vector<bool>& live, const
   return nullptr;
 }
 
-CacheEntry& PlanCache::insert(TapeNode& leaf, std::vector<bool> live, Engine& engine,
-                              std::shared_ptr<Executable> executable) {
+CacheEntry& PlanCache::insert(TapeNode& leaf, std::vector<bool> live, Engine& engine, std::shared_ptr<Executable> executable) {
   auto entry = std::make_shared<CacheEntry>();
   entry->id = next_id_++;
   entry->live = std::move(live);

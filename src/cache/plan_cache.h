@@ -24,9 +24,9 @@ struct Executable {
 };
 
 struct CacheEntry {
-  std::uint64_t id = 0;              ///< unique in the process
+  std::uint64_t id = 0;  ///< unique in the process
   std::vector<bool> live;
-  Engine* engine = nullptr;          ///< the engine it was compiled for: part of the key
+  Engine* engine = nullptr;  ///< the engine it was compiled for: part of the key
   std::shared_ptr<Executable> executable;  ///< null: nothing has to run
   TapeNode* leaf = nullptr;
   std::list<std::shared_ptr<CacheEntry>>::iterator place;

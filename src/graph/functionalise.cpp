@@ -38,8 +38,7 @@ class Functionaliser {
   /// First touch of a storage that was there before the tape. Its value gets the geometry of the first operand on it, if that
   /// is the whole storage, so that the common case reads it directly.
   void enter(const Operand& operand, const Geometry& seen, const LocationPtr& location) {
-    const ValueId value =
-        new_value(seen.covers(operand.nbytes) ? seen : flat(seen, operand.nbytes), operand.nbytes);
+    const ValueId value = new_value(seen.covers(operand.nbytes) ? seen : flat(seen, operand.nbytes), operand.nbytes);
     Content content{value, -1};
     if (operand.first == Operand::First::Buffer) {
       content.input = static_cast<std::int32_t>(graph_.inputs.size());
@@ -64,8 +63,7 @@ class Functionaliser {
 
   void add(const TapeNode& recorded) {
     const Signature& signature = *recorded.signature;
-    Node node{.op = signature.op, .args = decode(signature.words), .results = {}, .fresh = 0,
-              .location = recorded.location};
+    Node node{.op = signature.op, .args = decode(signature.words), .results = {}, .fresh = 0, .location = recorded.location};
     number(node.args);
 
     std::vector<std::uint32_t> written;  // slots, each once

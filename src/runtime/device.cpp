@@ -95,16 +95,16 @@ void Device::check_regions(Cut cause, const CacheEntry* entry, const LocationPtr
     if (region.kind != Region::Kind::Compile) {
       continue;
     }
-    SPOOL_CHECK(!region.full_graph || !breaks_graph(cause), Runtime, "[compile] full_graph=True, but the graph of '",
-                region.name, "' breaks at ", describe(where), ": ", describe(cause),
+    SPOOL_CHECK(!region.full_graph || !breaks_graph(cause), Runtime, "[compile] full_graph=True, but the graph of '", region.name,
+                "' breaks at ", describe(where), ": ", describe(cause),
                 ". Move it out of the region, or allow breaks with full_graph=False.");
     if (region.max_graphs >= 0 && &region == &regions_.back()) {
       const auto known = region_graphs_.find(region.key);
       const std::size_t count = known == region_graphs_.end() ? 0 : known->second.size();
       const bool is_new = entry == nullptr || known == region_graphs_.end() || !known->second.contains(entry->id);
       SPOOL_CHECK(!is_new || count < static_cast<std::size_t>(region.max_graphs), Runtime, "[compile] '", region.name,
-                  "' would need a graph more than num_different_graphs_allowed=", region.max_graphs, ", cut by ",
-                  describe(cause), " at ", describe(where),
+                  "' would need a graph more than num_different_graphs_allowed=", region.max_graphs, ", cut by ", describe(cause),
+                  " at ", describe(where),
                   ". Its inputs' shapes or dtypes, or the path its Python code takes, differ from before; raise the limit or "
                   "make them equal.");
     }
@@ -170,9 +170,8 @@ std::shared_ptr<Executable> Device::compile(const std::vector<bool>& live) {
     }
   }
   for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
-    const bool replaced = std::any_of(graph.outputs.begin(), graph.outputs.end(), [&](const GraphOutput& output) {
-      return output.input == static_cast<std::int32_t>(i);
-    });
+    const bool replaced = std::any_of(graph.outputs.begin(), graph.outputs.end(),
+                                      [&](const GraphOutput& output) { return output.input == static_cast<std::int32_t>(i); });
     executable->owned.push_back(static_cast<std::uint8_t>(replaced || written.contains(graph.inputs[i].value)));
   }
   for (const GraphOutput& output : graph.outputs) {
@@ -254,9 +253,8 @@ BufferPtr Device::read(Slot& slot, const char* op) {
 void Device::cut_for(const std::vector<Slot*>& slots, const char* op, Cut cause, bool touched) {
   auto guard = lock();
   const auto pending = [&] {
-    return std::any_of(slots.begin(), slots.end(), [&](const Slot* slot) {
-      return tape_.touches(*slot) && (touched || slot->dirty);
-    });
+    return std::any_of(slots.begin(), slots.end(),
+                       [&](const Slot* slot) { return tape_.touches(*slot) && (touched || slot->dirty); });
   };
   if (!pending()) {
     return;
@@ -302,8 +300,8 @@ void Device::synchronize() {
   {
     const auto guard = lock();
     for (const Region& region : regions_) {
-      SPOOL_CHECK(!region.full_graph, Runtime, "[synchronize] called inside compile(full_graph=True) of '", region.name,
-                  "' at ", describe(where),
+      SPOOL_CHECK(!region.full_graph, Runtime, "[synchronize] called inside compile(full_graph=True) of '", region.name, "' at ",
+                  describe(where),
                   ". A region that is one graph can't wait for itself: move the call out of it, or use full_graph=False.");
     }
     pending = tape_.length();

@@ -31,9 +31,7 @@ Store& store() {
   return *instance;
 }
 
-std::int64_t now_ns() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
+std::int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
 template <class Map>
 std::vector<std::string> keys(const Map& map) {
@@ -52,17 +50,16 @@ std::string readable(double value, Unit unit) {
   };
   switch (unit) {
     case Unit::Nanoseconds:
-      return value < 1e3 ? print("%.0f ns", value)
+      return value < 1e3   ? print("%.0f ns", value)
              : value < 1e6 ? print("%.1f us", value / 1e3)
              : value < 1e9 ? print("%.1f ms", value / 1e6)
                            : print("%.2f s", value / 1e9);
     case Unit::Bytes:
-      return value < 1024 ? print("%.0f B", value)
-             : value < 1048576 ? print("%.1f KiB", value / 1024)
+      return value < 1024         ? print("%.0f B", value)
+             : value < 1048576    ? print("%.1f KiB", value / 1024)
              : value < 1073741824 ? print("%.1f MiB", value / 1048576)
                                   : print("%.2f GiB", value / 1073741824);
-    case Unit::Count:
-      return print("%.6g", value);
+    case Unit::Count: return print("%.6g", value);
   }
   return {};
 }
@@ -151,8 +148,8 @@ std::string report(const std::vector<std::string>& only) {
       continue;
     }
     if (!header) {
-      std::snprintf(line.data(), line.size(), "%-26s %10s %12s %12s %12s %12s\n", "Metric", "Samples", "Total", "Mean",
-                    "Median", "95 %");
+      std::snprintf(line.data(), line.size(), "%-26s %10s %12s %12s %12s %12s\n", "Metric", "Samples", "Total", "Mean", "Median",
+                    "95 %");
       out << line.data();
       header = true;
     }

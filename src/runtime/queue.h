@@ -31,9 +31,9 @@ struct Launch {
 
 /// How the calling thread waits: the binding gives up Python's GIL around a wait and looks for Ctrl-C now and then.
 struct WaitHooks {
-  void* (*enter)() = nullptr;          ///< before blocking; its result goes to `leave`
+  void* (*enter)() = nullptr;  ///< before blocking; its result goes to `leave`
   void (*leave)(void* state) = nullptr;
-  void (*poll)(void* state) = nullptr; ///< about ten times a second while blocked; may throw to end the wait
+  void (*poll)(void* state) = nullptr;  ///< about ten times a second while blocked; may throw to end the wait
 };
 void set_wait_hooks(const WaitHooks& hooks);
 

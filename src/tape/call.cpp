@@ -27,8 +27,7 @@ class Decoder {
     switch (arg.tag) {
       case Tag::None:
       case Tag::Device:
-      case Tag::Generator:
-        break;
+      case Tag::Generator: break;
       case Tag::Tensor: {
         arg.geometry.dtype = static_cast<DType>(low & 0xFFU);
         arg.geometry.itemsize = static_cast<std::uint8_t>(low >> 8U & 0xFFU);
@@ -38,22 +37,12 @@ class Decoder {
         arg.geometry.strides = take(ndim);
         break;
       }
-      case Tag::Number:
-        arg.number = NumberType::decode(low);
-        break;
-      case Tag::Int:
-        arg.integer = take();
-        break;
-      case Tag::Bool:
-        arg.integer = low;
-        break;
-      case Tag::Double:
-        arg.real = std::bit_cast<double>(take());
-        break;
+      case Tag::Number: arg.number = NumberType::decode(low); break;
+      case Tag::Int: arg.integer = take(); break;
+      case Tag::Bool: arg.integer = low; break;
+      case Tag::Double: arg.real = std::bit_cast<double>(take()); break;
       case Tag::IntList:
-      case Tag::BoolList:
-        arg.list = take(low);
-        break;
+      case Tag::BoolList: arg.list = take(low); break;
       case Tag::DoubleList:
         for (const std::int64_t bits : take(low)) {
           arg.reals.push_back(std::bit_cast<double>(bits));

@@ -25,9 +25,7 @@ const char* name(DType dtype) {
   return "dtype?";
 }
 
-std::int64_t Geometry::numel() const {
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
-}
+std::int64_t Geometry::numel() const { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>()); }
 
 std::size_t Geometry::storage_bytes() const {
   std::int64_t last = offset;

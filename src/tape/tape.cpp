@@ -42,8 +42,7 @@ void Tape::place(const Call& call) {
     slot->index = static_cast<std::uint32_t>(slots_.size());
     slot->dirty = false;
     slots_.emplace_back(*slot);
-    operands_.push_back(
-        {slot->index, slot->buffer ? Operand::First::Buffer : Operand::First::Uninitialised, slot->nbytes});
+    operands_.push_back({slot->index, slot->buffer ? Operand::First::Buffer : Operand::First::Uninitialised, slot->nbytes});
   }
 }
 

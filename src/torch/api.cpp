@@ -106,8 +106,7 @@ void end_step(bool failed) {
 
 std::uint64_t begin_compile(const std::string& name, const std::string& key, bool full_graph, std::int64_t max_graphs) {
   return with_torch_errors([&] {
-    return Device::get().begin_compile(
-        {.name = name, .key = key, .full_graph = full_graph, .max_graphs = max_graphs});
+    return Device::get().begin_compile({.name = name, .key = key, .full_graph = full_graph, .max_graphs = max_graphs});
   });
 }
 

@@ -17,7 +17,8 @@ namespace {
 
 /// The CPU flattens contiguous input with a bias to two dimensions and adds the bias in the product; for XLA tensors ATen doesn't.
 at::Tensor linear(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
-  const bool flatten = bias.has_value() && bias->defined() && input.dim() != 0 && input.dim() != 2 && input.is_contiguous() && weight.dim() == 2;
+  const bool flatten =
+      bias.has_value() && bias->defined() && input.dim() != 0 && input.dim() != 2 && input.is_contiguous() && weight.dim() == 2;
   if (!flatten) {
     return at::native::linear(input, weight, bias);
   }

@@ -69,8 +69,7 @@ class Encoder {
       const at::Generator drawn = cpu_generator(value.toGenerator());
       call_.generators.push_back(std::make_shared<at::Generator>(drawn.clone()));
     } else {
-      TORCH_CHECK_NOT_IMPLEMENTED(false, "[", info_.op.name, "] can't be recorded: an argument is of type ",
-                                  value.tagKind());
+      TORCH_CHECK_NOT_IMPLEMENTED(false, "[", info_.op.name, "] can't be recorded: an argument is of type ", value.tagKind());
     }
   }
 
@@ -161,12 +160,8 @@ class Encoder {
                     .dtype = static_cast<DType>(tensor.dtype().toScalarType())};
     Number value;
     switch (tensor.dtype().toScalarType()) {
-      case at::kDouble:
-        value.real = *static_cast<const double*>(tensor.data());
-        break;
-      case at::kFloat:
-        value.real = *static_cast<const float*>(tensor.data());
-        break;
+      case at::kDouble: value.real = *static_cast<const double*>(tensor.data()); break;
+      case at::kFloat: value.real = *static_cast<const float*>(tensor.data()); break;
       case at::kLong:
         type.kind = NumberKind::Int;
         value.integer = *static_cast<const std::int64_t*>(tensor.data());
@@ -201,8 +196,8 @@ class Encoder {
 }  // namespace
 
 void throw_device_error(const at::Tensor& other) {
-  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", lazy_device(),
-              " and ", other.device(), "!");
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", lazy_device(), " and ",
+              other.device(), "!");
 }
 
 void encode(const OpInfo& info, const torch::jit::Stack& stack, Call& call) {
@@ -214,8 +209,7 @@ void encode(const OpInfo& info, const torch::jit::Stack& stack, Call& call) {
   const auto& hidden = info.traits.hidden_writes;
   const bool hides = !hidden.empty() && stack[first + info.traits.writes_if].toBool();
   for (std::size_t i = 0; i < count; ++i) {
-    const bool writes =
-        info.op.mutates[i] != 0 || (hides && std::find(hidden.begin(), hidden.end(), i) != hidden.end());
+    const bool writes = info.op.mutates[i] != 0 || (hides && std::find(hidden.begin(), hidden.end(), i) != hidden.end());
     encoder.argument(i, stack[first + i], writes);
   }
 }

@@ -30,8 +30,7 @@ using Record = torch::CppFunction;
 Record recorder() { return torch::CppFunction::makeFromBoxedFunction<&record>(); }
 
 at::Tensor empty(c10::IntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
-                 std::optional<at::Device> /*device*/, std::optional<bool> pin_memory,
-                 std::optional<at::MemoryFormat> format) {
+                 std::optional<at::Device> /*device*/, std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format) {
   TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided, "[empty] expected layout torch.strided on ",
                               lazy_device(), ", got ", *layout);
   TORCH_CHECK(!pin_memory.value_or(false), "[empty] pinned memory is for CPU tensors, got device ", lazy_device());
@@ -46,10 +45,9 @@ at::Tensor empty(c10::IntArrayRef sizes, std::optional<at::ScalarType> dtype, st
 }
 
 at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides, std::optional<at::ScalarType> dtype,
-                         std::optional<at::Layout> layout, std::optional<at::Device> /*device*/,
-                         std::optional<bool> pin_memory) {
-  TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided,
-                              "[empty_strided] expected layout torch.strided on ", lazy_device(), ", got ", *layout);
+                         std::optional<at::Layout> layout, std::optional<at::Device> /*device*/, std::optional<bool> pin_memory) {
+  TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided, "[empty_strided] expected layout torch.strided on ",
+                              lazy_device(), ", got ", *layout);
   TORCH_CHECK(!pin_memory.value_or(false), "[empty_strided] pinned memory is for CPU tensors, got device ", lazy_device());
   at::detail::check_size_nonnegative(sizes);
   return make_empty(sizes, strides, dtype.value_or(c10::get_default_dtype_as_scalartype()));
@@ -66,10 +64,8 @@ const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef sizes, std::o
   return self;
 }
 
-at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef sizes,
-                        c10::IntArrayRef strides) {
-  TORCH_CHECK(source.device() == lazy_device(), "[set_] expected a storage on ", lazy_device(), ", got one on ",
-              source.device());
+at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  TORCH_CHECK(source.device() == lazy_device(), "[set_] expected a storage on ", lazy_device(), ", got one on ", source.device());
   TORCH_CHECK(offset >= 0, "[set_] expected a storage offset of at least 0, got ", offset);
   at::detail::check_size_nonnegative(sizes);
   at::TensorImpl& impl = *self.unsafeGetTensorImpl();
@@ -80,9 +76,7 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c1
   return self;
 }
 
-at::Tensor& set_nothing(at::Tensor& self) {
-  return set_storage(self, adopt(*new Slot(0)), 0, {0}, {});
-}
+at::Tensor& set_nothing(at::Tensor& self) { return set_storage(self, adopt(*new Slot(0)), 0, {0}, {}); }
 
 void record_copy(const at::Tensor& target, const at::Tensor& source, bool non_blocking) {
   static const c10::OperatorHandle copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");

@@ -104,14 +104,15 @@ at::Tensor plain(const at::Tensor& tensor) { return make_tensor(tensor.storage()
 
 at::Tensor cpu_alias(const BufferPtr& buffer, const Geometry& geometry) {
   auto* kept = new BufferPtr(buffer);
-  c10::DataPtr pointer(buffer->memory.data(), kept, [](void* context) { delete static_cast<BufferPtr*>(context); },
-                       c10::Device(c10::DeviceType::CPU));
-  c10::Storage storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
-                                                               static_cast<int64_t>(buffer->nbytes), std::move(pointer),
-                                                               c10::GetAllocator(c10::DeviceType::CPU), /*resizable=*/true);
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(geometry.dtype)));
+  c10::DataPtr pointer(
+      buffer->memory.data(), kept, [](void* context) { delete static_cast<BufferPtr*>(context); },
+      c10::Device(c10::DeviceType::CPU));
+  c10::Storage storage =
+      c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(buffer->nbytes),
+                                            std::move(pointer), c10::GetAllocator(c10::DeviceType::CPU), /*resizable=*/true);
+  at::Tensor tensor =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                               c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(geometry.dtype)));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(geometry.sizes, geometry.strides, geometry.offset);
   return tensor;
 }

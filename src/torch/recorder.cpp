@@ -80,9 +80,7 @@ torch::jit::Stack meta_arguments(const OpInfo& info, const torch::jit::Stack& st
   return arguments;
 }
 
-void drop_arguments(const OpInfo& info, torch::jit::Stack& stack) {
-  torch::jit::drop(stack, info.is_number.size());
-}
+void drop_arguments(const OpInfo& info, torch::jit::Stack& stack) { torch::jit::drop(stack, info.is_number.size()); }
 
 const c10::IValue& argument(const OpInfo& info, const torch::jit::Stack& stack, std::size_t index) {
   return stack[stack.size() - info.is_number.size() + index];
@@ -132,8 +130,7 @@ Results results_of(const OpInfo& info, const torch::jit::Stack& inferred) {
 }
 
 /// Replaces the arguments by tensors on the slots of the node just recorded. With the device's lock held.
-void push_results(const OpInfo& info, const TapeNode& node, Tape& tape, torch::jit::Stack& stack,
-                  torch::jit::Stack& results) {
+void push_results(const OpInfo& info, const TapeNode& node, Tape& tape, torch::jit::Stack& stack, torch::jit::Stack& results) {
   const Results& made = node.signature->results;
   std::size_t at = 0;
   std::size_t slot = 0;
@@ -144,9 +141,7 @@ void push_results(const OpInfo& info, const TapeNode& node, Tape& tape, torch::j
   };
   for (const ReturnInfo& returned : info.returns) {
     switch (returned.kind) {
-      case ReturnInfo::Kind::Fresh:
-        results.emplace_back(next());
-        break;
+      case ReturnInfo::Kind::Fresh: results.emplace_back(next()); break;
       case ReturnInfo::Kind::FreshList: {
         c10::List<at::Tensor> list;
         for (std::uint32_t i = 0; i < made.list_lengths[list_at]; ++i) {
@@ -156,8 +151,7 @@ void push_results(const OpInfo& info, const TapeNode& node, Tape& tape, torch::j
         results.emplace_back(std::move(list));
         break;
       }
-      default:
-        results.push_back(argument(info, stack, returned.argument));
+      default: results.push_back(argument(info, stack, returned.argument));
     }
   }
 }
@@ -203,17 +197,14 @@ void view(const OpInfo& info, torch::jit::Stack& stack) {
     TORCH_CHECK_NOT_IMPLEMENTED(base.isTensor() && is_lazy(base.toTensor()), "[", info.op.name,
                                 "] can't be recorded: it returns a view of something that is no lazy tensor");
     const c10::Storage& storage = base.toTensor().storage();
-    results.push_back(map_tensors(inferred[i], [&](const at::Tensor& twin) {
-      return make_tensor(storage, geometry_of(twin));
-    }));
+    results.push_back(map_tensors(inferred[i], [&](const at::Tensor& twin) { return make_tensor(storage, geometry_of(twin)); }));
   }
   drop_arguments(info, stack);
   stack.insert(stack.end(), results.begin(), results.end());
 }
 
 /// What is recorded for the first time, or not where it was expected. Returns null if the op must run at once instead.
-const TapeNode* record_plainly(const OpInfo& info, torch::jit::Stack& stack, Call& call,
-                               std::unique_lock<std::mutex>& lock) {
+const TapeNode* record_plainly(const OpInfo& info, torch::jit::Stack& stack, Call& call, std::unique_lock<std::mutex>& lock) {
   Device& device = Device::get();
   SignaturePtr signature = device.signatures().find(call);
   lock.unlock();  // what follows may take Python's lock

@@ -22,7 +22,7 @@ void record_backward_here();
 void resize(const at::Tensor& tensor, c10::IntArrayRef sizes, c10::IntArrayRef strides);
 
 struct RecorderStats {
-  std::uint64_t ops = 0;       ///< ops recorded
+  std::uint64_t ops = 0;  ///< ops recorded
   std::uint64_t followed = 0;  ///< of them, by following a known tape
   std::uint64_t nanoseconds = 0;  ///< spent in `record`, while timing is on
 };

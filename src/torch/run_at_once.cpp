@@ -33,8 +33,8 @@ BufferPtr adopt_host(const c10::Storage& storage) {
   auto buffer = std::make_shared<Buffer>();
   buffer->nbytes = storage.nbytes();
   auto* kept = new c10::Storage(storage);
-  buffer->memory = Memory(storage.mutable_data(), storage.nbytes(), kept,
-                          [](void* context) { delete static_cast<c10::Storage*>(context); });
+  buffer->memory =
+      Memory(storage.mutable_data(), storage.nbytes(), kept, [](void* context) { delete static_cast<c10::Storage*>(context); });
   return buffer;
 }
 
@@ -71,8 +71,8 @@ class HostTwins {
       known = by_slot_.emplace(&slot, whole.storage()).first;
       lazy_of_[whole.storage().unsafeGetStorageImpl()] = tensor.storage();
     }
-    at::Tensor twin = at::detail::make_tensor<c10::TensorImpl>(
-        c10::Storage(known->second), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
+    at::Tensor twin = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(known->second),
+                                                               c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
     twin.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
     copy_bits(tensor, twin);
     return twin;
@@ -120,9 +120,8 @@ bool is_fill(const OpInfo& info, const torch::jit::Stack& arguments) {
   for (const c10::IValue& value : arguments) {
     visit_tensors(value, [&](const at::Tensor& /*tensor*/) { ++tensors; });
   }
-  return info.random && tensors == 1 && info.returns.size() == 1 &&
-         info.returns[0].kind == ReturnInfo::Kind::Argument && info.returns[0].argument == 0 &&
-         arguments[0].isTensor() && is_lazy(arguments[0].toTensor());
+  return info.random && tensors == 1 && info.returns.size() == 1 && info.returns[0].kind == ReturnInfo::Kind::Argument &&
+         info.returns[0].argument == 0 && arguments[0].isTensor() && is_lazy(arguments[0].toTensor());
 }
 
 void use_host_generator(const OpInfo& info, torch::jit::Stack& arguments) {

@@ -188,7 +188,8 @@ std::string dtype_combination(const c10::OperatorHandle& op, c10::ArrayRef<c10::
     });
     dtypes.push_back(',');
   }
-  return all_float && !takes_integers_only(op.operator_name().name) ? std::string() : c10::toString(op.operator_name()) + " " + dtypes;
+  return all_float && !takes_integers_only(op.operator_name().name) ? std::string()
+                                                                    : c10::toString(op.operator_name()) + " " + dtypes;
 }
 
 }  // namespace

@@ -333,11 +333,13 @@ TEST(Closures, AnAsynchronousOneReadsOnAnotherThread) {
   float read = 0;
   std::thread::id thread;
   step([&] {
-    add_step_closure([&, done, total = x.sum()] {
-      read = total.item<float>();
-      thread = std::this_thread::get_id();
-      *done = true;
-    }, /*run_async=*/true);
+    add_step_closure(
+        [&, done, total = x.sum()] {
+          read = total.item<float>();
+          thread = std::this_thread::get_id();
+          *done = true;
+        },
+        /*run_async=*/true);
   });
   for (int i = 0; i < 20000 && !*done; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

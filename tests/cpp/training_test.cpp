@@ -14,8 +14,9 @@ namespace spool::test {
 namespace {
 
 torch::nn::Sequential mlp() {
-  return torch::nn::Sequential(torch::nn::Linear(12, 16), torch::nn::ReLU(), torch::nn::LayerNorm(torch::nn::LayerNormOptions({16})),
-                               torch::nn::Linear(16, 16), torch::nn::Tanh(), torch::nn::Linear(16, 5));
+  return torch::nn::Sequential(torch::nn::Linear(12, 16), torch::nn::ReLU(),
+                               torch::nn::LayerNorm(torch::nn::LayerNormOptions({16})), torch::nn::Linear(16, 16),
+                               torch::nn::Tanh(), torch::nn::Linear(16, 5));
 }
 
 torch::nn::Sequential conv_net() {

@@ -29,9 +29,7 @@ at::Tensor long_work() {
   return x;
 }
 
-TEST_F(ExitDeathTest, WithNothingUsed) {
-  EXPECT_EXIT(std::exit(0), well, "^$");
-}
+TEST_F(ExitDeathTest, WithNothingUsed) { EXPECT_EXIT(std::exit(0), well, "^$"); }
 
 TEST_F(ExitDeathTest, WithOpsPending) {
   EXPECT_EXIT(
@@ -96,11 +94,13 @@ TEST_F(ExitDeathTest, WhileAnAsynchronousClosureReads) {
       {
         alarm(60);
         step([] {
-          add_step_closure([x = long_work()] {
-            std::this_thread::sleep_for(std::chrono::milliseconds(100));
-            x.sum().item<float>();
-            static_cast<void>(!write(STDERR_FILENO, "closure done", 12));
-          }, /*run_async=*/true);
+          add_step_closure(
+              [x = long_work()] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                x.sum().item<float>();
+                static_cast<void>(!write(STDERR_FILENO, "closure done", 12));
+              },
+              /*run_async=*/true);
         });
         std::exit(0);
       },

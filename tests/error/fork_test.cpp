@@ -114,9 +114,8 @@ TEST(Fork, WhileAnotherThreadRecordsTheChildDoesNotHang) {
     }
   });
   for (int i = 0; i < 20; ++i) {
-    expect_well_in_child([&] {
-      return works_or_says_why([&] { (x + 1).cpu(); }) + (at::equal(x.cpu(), at::arange(4, at::kFloat)) ? 0 : 1);
-    });
+    expect_well_in_child(
+        [&] { return works_or_says_why([&] { (x + 1).cpu(); }) + (at::equal(x.cpu(), at::arange(4, at::kFloat)) ? 0 : 1); });
   }
   stop = true;
   recorder.join();

@@ -8,6 +8,7 @@ import torch
 import programs
 import torch_spool
 from helpers import as_eager, compiles, same_all
+from torch_spool.debug import metrics
 
 
 @pytest.mark.parametrize("cut", ["every step", "no cut"])
@@ -18,6 +19,16 @@ def test_ten_steps_equal_eager_to_the_last_bit(dev, name, cut):
         return programs.ALL[name](device, torch_spool.sync if lazy else lambda: None)
 
     as_eager(program, dev)
+
+
+RANDOM_DRAWS = {"aten::bernoulli_", "aten::normal_", "aten::uniform_"}
+
+
+@pytest.mark.parametrize("name", programs.ALL)
+def test_a_training_step_keeps_all_but_random_draws_in_its_graph(dev, name):
+    programs.ALL[name](dev, torch_spool.sync, steps=2)
+    assert set(metrics.executed_fallback_ops()) <= RANDOM_DRAWS
+    assert metrics.counter_value("DispatcherMeta") is None, "all shapes are inferred in C++"
 
 
 @pytest.mark.parametrize("region", ["step", "compile"])

@@ -25,10 +25,12 @@ TEST_F(ClosuresTest, RunOnceInOrderOnTheThreadThatCuts) {
   std::vector<int> ran;
   const auto thread = std::this_thread::get_id();
   for (int i = 0; i < 3; ++i) {
-    add([&, i] {
-      EXPECT_EQ(std::this_thread::get_id(), thread);
-      ran.push_back(i);
-    }, false);
+    add(
+        [&, i] {
+          EXPECT_EQ(std::this_thread::get_id(), thread);
+          ran.push_back(i);
+        },
+        false);
   }
   EXPECT_TRUE(ran.empty());
   run();
@@ -38,7 +40,12 @@ TEST_F(ClosuresTest, RunOnceInOrderOnTheThreadThatCuts) {
 
 TEST_F(ClosuresTest, OneAddedByAClosureRunsNextTime) {
   int ran = 0;
-  add([&] { add([&] { ran = 2; }, false); ran = 1; }, false);
+  add(
+      [&] {
+        add([&] { ran = 2; }, false);
+        ran = 1;
+      },
+      false);
   run();
   EXPECT_EQ(ran, 1);
   run();
@@ -64,10 +71,12 @@ TEST_F(ClosuresTest, AsynchronousOnesRunInOrderOnOneOtherThread) {
   std::vector<int> ran;
   std::vector<std::thread::id> threads;
   for (int i = 0; i < 10; ++i) {
-    add([&, i] {
-      ran.push_back(i);
-      threads.push_back(std::this_thread::get_id());
-    }, true);
+    add(
+        [&, i] {
+          ran.push_back(i);
+          threads.push_back(std::this_thread::get_id());
+        },
+        true);
     run();
   }
   drain();
@@ -98,10 +107,12 @@ TEST_F(ClosuresTest, AnAsynchronousFailureComesOutOfTheNextCallOnce) {
 TEST_F(ClosuresTest, TheFirstOfSeveralAsynchronousFailuresIsToldAndTheRestStillRun) {
   std::atomic<int> ran{0};
   for (int i = 0; i < 3; ++i) {
-    add([&, i] {
-      ++ran;
-      fail_with(i == 0 ? "first" : "later");
-    }, true);
+    add(
+        [&, i] {
+          ++ran;
+          fail_with(i == 0 ? "first" : "later");
+        },
+        true);
   }
   run();
   drain();
@@ -129,10 +140,12 @@ TEST_F(ClosuresTest, WhatAClosureHoldsGoesWhenItHasRun) {
 TEST_F(ClosuresTest, DrainWaitsAndLaterOnesStartTheThreadAgain) {
   std::atomic<int> ran{0};
   for (int round = 0; round < 3; ++round) {
-    add([&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
-      ++ran;
-    }, true);
+    add(
+        [&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(30));
+          ++ran;
+        },
+        true);
     run();
     drain();
     EXPECT_EQ(ran, round + 1);
@@ -163,10 +176,12 @@ TEST(ClosuresDeathTest, OneThatRunsWhenTheProcessEndsRunsToItsEnd) {
   EXPECT_EXIT(
       {
         alarm(20);
-        add([] {
-          std::this_thread::sleep_for(std::chrono::milliseconds(200));
-          static_cast<void>(!write(STDERR_FILENO, "ran to its end", 14));
-        }, true);
+        add(
+            [] {
+              std::this_thread::sleep_for(std::chrono::milliseconds(200));
+              static_cast<void>(!write(STDERR_FILENO, "ran to its end", 14));
+            },
+            true);
         run();
         std::exit(0);
       },

@@ -51,9 +51,10 @@ TEST(Encode, ScalarsThatFlowIntoValuesAreNumbers) {
 
 TEST(Encode, ZeroDimensionalCpuTensorsAreNumbersOfTheirType) {
   const at::Tensor x = lazy({3});
-  for (const at::Tensor& number : {at::scalar_tensor(2.5, at::kFloat), at::scalar_tensor(2.5, at::kHalf),
-                                   at::scalar_tensor(-3, at::kLong), at::scalar_tensor(-3, at::kChar),
-                                   at::scalar_tensor(true, at::kBool), at::scalar_tensor(c10::complex<double>(1, -2), at::kComplexFloat)}) {
+  for (const at::Tensor& number :
+       {at::scalar_tensor(2.5, at::kFloat), at::scalar_tensor(2.5, at::kHalf), at::scalar_tensor(-3, at::kLong),
+        at::scalar_tensor(-3, at::kChar), at::scalar_tensor(true, at::kBool),
+        at::scalar_tensor(c10::complex<double>(1, -2), at::kComplexFloat)}) {
     const Call call = encoded(info("mul", "Tensor"), {x, number});
     const Arg arg = decode(call.words).at(1);
     ASSERT_EQ(arg.tag, Tag::Number);

@@ -275,7 +275,7 @@ std::atomic<int> polled{0};
 
 TEST_F(QueueTest, HooksAreCalledAroundAWaitThatBlocks) {
   entered = left = polled = 0;
-  set_wait_hooks({.enter = []() -> void* { 
+  set_wait_hooks({.enter = []() -> void* {
                     ++entered;
                     return &entered;
                   },

@@ -32,11 +32,16 @@ TEST(Signature, AnyStructuralDifferenceMakesAnother) {
   ints.dtype = DType::Int32;
   const Op same_name = make_op("test::add");
   const std::vector<SmallCall> calls{
-      SmallCall(add).read(x, f32({2, 2})),           SmallCall(add).read(x, f32({4})),
-      SmallCall(add).read(x, strided),               SmallCall(add).read(x, moved),
-      SmallCall(add).read(x, ints),                  SmallCall(add).read(x, f32({2, 2})).integer(1),
-      SmallCall(add).read(x, f32({2, 2})).integer(2), SmallCall(add).read(x, f32({2, 2})).real(1),
-      SmallCall(neg).read(x, f32({2, 2})),           SmallCall(same_name).read(x, f32({2, 2})),
+      SmallCall(add).read(x, f32({2, 2})),
+      SmallCall(add).read(x, f32({4})),
+      SmallCall(add).read(x, strided),
+      SmallCall(add).read(x, moved),
+      SmallCall(add).read(x, ints),
+      SmallCall(add).read(x, f32({2, 2})).integer(1),
+      SmallCall(add).read(x, f32({2, 2})).integer(2),
+      SmallCall(add).read(x, f32({2, 2})).real(1),
+      SmallCall(neg).read(x, f32({2, 2})),
+      SmallCall(same_name).read(x, f32({2, 2})),
   };
   std::vector<SignaturePtr> kept;
   for (const Call& call : calls) {

@@ -82,8 +82,8 @@ TEST(Tape, AnOperandIsWhatItsStorageWasAtItsFirstTouch) {
   const Storage x = filled(32);
   const Storage y = uninitialised(16);
   const TapeNode& node = r.record(SmallCall(add_).write(y, four).read(x, four).read(y, four));
-  const std::vector<Operand> expected{{0, Operand::First::Uninitialised, 16}, {1, Operand::First::Buffer, 32},
-                                      {0, Operand::First::No, 0}};
+  const std::vector<Operand> expected{
+      {0, Operand::First::Uninitialised, 16}, {1, Operand::First::Buffer, 32}, {0, Operand::First::No, 0}};
   EXPECT_EQ(node.operands, expected);
 }
 
