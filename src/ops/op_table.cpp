@@ -26,6 +26,8 @@ const std::map<std::string, OpTraits, std::less<>>& table() {
       {"aten::index_put", {.takes_cpu_tensors = true}},
       {"aten::_index_put_impl_", {.takes_cpu_tensors = true}},
 
+      {"aten::_scaled_dot_product_flash_attention_for_cpu", {.draws_nothing = true}},
+
       {"aten::mse_loss", {.out_resizes = true}},
       {"aten::smooth_l1_loss", {.out_resizes = true}},
 

@@ -20,6 +20,8 @@ struct OpTraits {
   bool takes_cpu_tensors = false;
   /// Its out overload resizes the result on the way, so that it can't write into planned memory.
   bool out_resizes = false;
+  /// PyTorch tags it as drawing random numbers, but the CPU's kernel doesn't.
+  bool draws_nothing = false;
   /// It is composite for other devices, but recorded whole here: the CPU engines have one kernel for it.
   bool record_whole = false;
 };

@@ -1,8 +1,12 @@
 #include "src/runtime/closures.h"
 
+#include <pthread.h>
+
 #include <condition_variable>
+#include <cstdlib>
 #include <deque>
 #include <exception>
+#include <iostream>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -60,6 +64,38 @@ std::exception_ptr take_failure() {
   return std::exchange(s.failure, nullptr);
 }
 
+/// What is running when the process ends runs to its end, before the device's own end; nobody is left to raise its failure to.
+void end_with_process() {
+  try {
+    drain();
+  } catch (const std::exception& error) {
+    std::cerr << "[add_step_closure] an asynchronous closure failed while the process ended: " << error.what() << '\n';
+  } catch (...) {
+    std::cerr << "[add_step_closure] an asynchronous closure failed while the process ended\n";
+  }
+}
+
+/// A forked child finds the lock free and has no thread: the parent's closures are the parent's to run, its own start a new one.
+void after_fork_in_child() {
+  State& s = state();
+  static_cast<void>(s.thread.release());
+  static_cast<void>(new std::deque<Fn>(std::move(s.background)));  // leaked: what they hold is not ours to free here
+  s.background.clear();
+  new (&s.changed) std::condition_variable();  // the old one may count waiters that don't exist here
+  s.mutex.unlock();
+}
+
+void start_thread(State& s) {
+  static const bool prepared = [] {
+    std::atexit(&end_with_process);
+    pthread_atfork([] { state().mutex.lock(); }, [] { state().mutex.unlock(); }, &after_fork_in_child);
+    return true;
+  }();
+  static_cast<void>(prepared);
+  s.stop = false;
+  s.thread = std::make_unique<std::thread>(work);
+}
+
 }  // namespace
 
 void add(Fn fn, bool run_async) {
@@ -88,8 +124,7 @@ void run() {
       const std::lock_guard lock(s.mutex);
       s.background.push_back(std::move(fn));
       if (s.thread == nullptr) {
-        s.stop = false;
-        s.thread = std::make_unique<std::thread>(work);
+        start_thread(s);
       }
       s.changed.notify_all();
       continue;

@@ -214,6 +214,10 @@ void Device::launch(const std::shared_ptr<Executable>& shared) {
   launch.generators = std::move(tape_.generators());
   metrics::sample("SyncTensors", static_cast<double>(launch.outputs.size()), metrics::Unit::Count);
   metrics::sample("InputOutputAliasCount", static_cast<double>(aliased), metrics::Unit::Count);
+  if (settings().logs("launch")) {
+    std::cerr << "[spool] launched a plan of " << executable.inputs.size() << " inputs and " << launch.outputs.size() << " outputs, "
+              << aliased << " of them in place\n";
+  }
   queue_.submit(std::move(launch));
 }
 

@@ -1,9 +1,12 @@
 #include "src/runtime/metrics.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <iomanip>
 #include <map>
 #include <mutex>
 #include <sstream>
@@ -27,7 +30,11 @@ struct Store {
 };
 
 Store& store() {
-  static auto* instance = new Store;  // never destroyed: threads may still count while the process ends
+  static auto* instance = [] {
+    // A forked child must find the lock free, whichever thread was counting.
+    pthread_atfork([] { store().mutex.lock(); }, [] { store().mutex.unlock(); }, [] { store().mutex.unlock(); });
+    return new Store;  // never destroyed: threads may still count while the process ends
+  }();
   return *instance;
 }
 
@@ -162,11 +169,11 @@ std::string report(const std::vector<std::string>& only) {
       return values.empty() ? 0.0 : values[static_cast<std::size_t>(share * static_cast<double>(values.size() - 1))];
     };
     const double mean = metric->samples == 0 ? 0 : metric->total / static_cast<double>(metric->samples);
-    std::snprintf(line.data(), line.size(), "%-26s %10lld %12s %12s %12s %12s\n", name.c_str(),
-                  static_cast<long long>(metric->samples), readable(metric->total, metric->unit).c_str(),
+    std::snprintf(line.data(), line.size(), "%10lld %12s %12s %12s %12s\n", static_cast<long long>(metric->samples),
+                  readable(metric->total, metric->unit).c_str(),
                   readable(mean, metric->unit).c_str(), readable(at(0.5), metric->unit).c_str(),
                   readable(at(0.95), metric->unit).c_str());
-    out << line.data();
+    out << std::left << std::setw(26) << name << ' ' << line.data();
   }
   header = false;
   for (const std::string& name : counter_names()) {
@@ -179,8 +186,8 @@ std::string report(const std::vector<std::string>& only) {
       out << line.data();
       header = true;
     }
-    std::snprintf(line.data(), line.size(), "%-48s %10lld\n", name.c_str(), static_cast<long long>(*value));
-    out << line.data();
+    std::snprintf(line.data(), line.size(), "%10lld\n", static_cast<long long>(*value));
+    out << std::left << std::setw(48) << name << ' ' << line.data();
   }
   return out.str();
 }

@@ -8,10 +8,20 @@
 #include "src/runtime/closures.h"
 #include "src/runtime/device.h"
 #include "src/torch/generator.h"
+#include "src/torch/guard.h"
 #include "src/torch/lazy.h"
 #include "src/torch/recorder.h"
 
 namespace spool {
+namespace {
+
+// torch.Stream(device="xla").synchronize() and the like wait as wait_device_ops() does.
+const bool waiter_set = [] {
+  torch_side::set_device_waiter(&wait_device_ops);
+  return true;
+}();
+
+}  // namespace
 
 using torch_side::with_torch_errors;
 

@@ -67,7 +67,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& operator_handle)
     recordable = recordable && returns.back().kind != ReturnInfo::Kind::Other;
     has_view = has_view || returns.back().kind == ReturnInfo::Kind::View;
   }
-  random = handle.hasTag(at::Tag::nondeterministic_seeded);
+  random = handle.hasTag(at::Tag::nondeterministic_seeded) && !traits.draws_nothing;
   recordable = recordable && !random;
 }
 

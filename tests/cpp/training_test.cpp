@@ -105,14 +105,14 @@ TEST(Training, ConvNetWithBatchNormEqualsTheCpu) { expect_trains_like_the_cpu(co
 TEST(Training, ConvNetWithAdamEqualsTheCpu) { expect_trains_like_the_cpu(conv_net, adam, {4, 3, 12, 12}); }
 
 TEST(Training, EvaluationEqualsTheCpu) {
-  const Trained lazy = train(conv_net, sgd, {4, 3, 12, 12}, device());
-  const Trained eager = train(conv_net, sgd, {4, 3, 12, 12}, at::kCPU);
+  Trained lazy = train(conv_net, sgd, {4, 3, 12, 12}, device());
+  Trained eager = train(conv_net, sgd, {4, 3, 12, 12}, at::kCPU);
   lazy.net->eval();
   eager.net->eval();
   const torch::NoGradGuard no_grad;
   const at::Tensor x = torch::randn({2, 3, 12, 12});
-  auto predict = compile([&](const at::Tensor& batch) { return lazy.net.get()->forward(batch); }, {.full_graph = true});
-  expect_same(predict(x.to(device())), eager.net.get()->forward(x));
+  auto predict = compile([&](const at::Tensor& batch) { return lazy.net->forward(batch); }, {.full_graph = true});
+  expect_same(predict(x.to(device())), eager.net->forward(x));
 }
 
 TEST(Training, MovingAModuleKeepsItsParameters) {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <future>
 #include <memory>
 #include <stdexcept>
 #include <thread>
@@ -20,6 +21,14 @@ struct ClosuresTest : testing::Test {
 };
 
 void fail_with(const char* what) { throw std::out_of_range(what); }
+
+/// Runs what was added and returns when its asynchronous part has run, and its failures have been noted: they run in order.
+void run_to_the_end() {
+  std::promise<void> reached;
+  add([&] { reached.set_value(); }, true);
+  run();
+  reached.get_future().wait();
+}
 
 TEST_F(ClosuresTest, RunOnceInOrderOnTheThreadThatCuts) {
   std::vector<int> ran;
@@ -90,14 +99,17 @@ TEST_F(ClosuresTest, AsynchronousOnesRunInOrderOnOneOtherThread) {
 
 TEST_F(ClosuresTest, AnAsynchronousFailureComesOutOfTheNextCallOnce) {
   add([] { fail_with("async"); }, true);
-  run();  // never of the call that starts it
-  drain();
+  run_to_the_end();  // never of the call that starts it
   EXPECT_THROW(run(), std::out_of_range);
   run();
 
   add([] { fail_with("async"); }, true);
   run();
+  EXPECT_THROW(drain(), std::out_of_range);
   drain();
+
+  add([] { fail_with("async"); }, true);
+  run_to_the_end();
   bool ran = false;
   EXPECT_THROW(add([&] { ran = true; }, false), std::out_of_range);
   run();
@@ -114,8 +126,7 @@ TEST_F(ClosuresTest, TheFirstOfSeveralAsynchronousFailuresIsToldAndTheRestStillR
         },
         true);
   }
-  run();
-  drain();
+  run_to_the_end();
   EXPECT_EQ(ran, 3);
   try {
     run();
@@ -186,6 +197,18 @@ TEST(ClosuresDeathTest, OneThatRunsWhenTheProcessEndsRunsToItsEnd) {
         std::exit(0);
       },
       testing::ExitedWithCode(0), "ran to its end");
+}
+
+TEST(ClosuresDeathTest, OneThatFailsWhenTheProcessEndsIsToldOnStderr) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        alarm(20);
+        add([] { fail_with("too late"); }, true);
+        run();
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0), "\\[add_step_closure\\].*too late");
 }
 
 }  // namespace
