@@ -28,8 +28,8 @@ const std::map<std::string, OpTraits, std::less<>>& table() {
 
       {"aten::_scaled_dot_product_flash_attention_for_cpu", {.draws_nothing = true}},
 
-      {"aten::mse_loss", {.out_resizes = true}},
-      {"aten::smooth_l1_loss", {.out_resizes = true}},
+      {"aten::mse_loss", {.functional_only = true}},
+      {"aten::smooth_l1_loss", {.functional_only = true}},
 
       {"aten::convolution", {.record_whole = true}},
       {"aten::convolution_backward", {.record_whole = true}},
@@ -43,8 +43,12 @@ const std::map<std::string, OpTraits, std::less<>>& table() {
 
 const OpTraits& traits(std::string_view op) {
   static const OpTraits none;
+  static const OpTraits linear_algebra{.functional_only = true};  // LAPACK's layouts: columns first
   const auto row = table().find(op);
-  return row == table().end() ? none : row->second;
+  if (row != table().end()) {
+    return row->second;
+  }
+  return op.starts_with("aten::linalg_") || op.starts_with("aten::_linalg_") ? linear_algebra : none;
 }
 
 std::vector<std::string> ops_recorded_whole() {

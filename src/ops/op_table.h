@@ -18,8 +18,9 @@ struct OpTraits {
   bool effect = false;
   /// CPU tensors are allowed among its arguments, as index tensors are on every device; they are copied to the device.
   bool takes_cpu_tensors = false;
-  /// Its out overload resizes the result on the way, so that it can't write into planned memory.
-  bool out_resizes = false;
+  /// Its out overload does not just write results into the memory given (it resizes them on the way, or chooses another
+  /// algorithm by their layout), so engines with planned memory call the functional one.
+  bool functional_only = false;
   /// PyTorch tags it as drawing random numbers, but the CPU's kernel doesn't.
   bool draws_nothing = false;
   /// It is composite for other devices, but recorded whole here: the CPU engines have one kernel for it.

@@ -222,7 +222,7 @@ class Builder {
   /// The node as a call of its op's out overload, if it is structured: those give results exactly the geometry that they are
   /// given.
   std::optional<aten::AtenCall> out_call(const Node& node, const aten::AtenCall::Operand& operands) const {
-    const bool functional = node.op->has_mutation || traits(node.op->name).out_resizes;
+    const bool functional = node.op->has_mutation || traits(node.op->name).functional_only;
     const char* name = functional ? nullptr : torch_side::structured_out_overload(node.op->name);
     if (name == nullptr || std::find(node.results.begin(), node.results.end(), no_value) != node.results.end()) {
       return std::nullopt;
