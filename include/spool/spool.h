@@ -13,7 +13,6 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <optional>
 #include <string>
@@ -73,16 +72,18 @@ void end_step(bool failed);
 std::uint64_t begin_compile(const std::string& name, const std::string& key, bool full_graph, std::int64_t max_graphs);
 void end_compile(std::uint64_t id, bool failed);
 std::string new_region_key();
+/// Says on stderr what is being handled: it came while a body's exception was passing through.
+void tell_of_lost_exception() noexcept;
 
 /// Runs `body` between an entry and an exit. If it throws, its exception passes through unchanged, after the exit has launched what
-/// was recorded before it; a failure of that launch stays with the tensors it should have written.
+/// was recorded before it; a failure of that launch stays with the tensors it should have written and is told on stderr.
 template <class F, class Exit>
 auto in_region(F&& body, const Exit& exit) {
   const auto failed = [&] {
     try {
       exit(true);
-    } catch (const std::exception&) {
-      // The body's exception matters more; the launch's failure is poison on its outputs and is raised when one is read.
+    } catch (...) {
+      tell_of_lost_exception();  // the body's matters more
     }
   };
   if constexpr (std::is_void_v<std::invoke_result_t<F>>) {

@@ -7,17 +7,6 @@ import torch
 from . import _api
 
 
-class _LoadedStorage(torch.UntypedStorage):
-    """A storage of this device as `torch.load` needs it.
-
-    It asks for the address of the bytes, to know whether a storage is shared;
-    a lazy storage has none, so its own address stands in.
-    """
-
-    def data_ptr(self) -> int:
-        return int(self._cdata)
-
-
 def _location(storage: Any) -> str | None:
     """The location to note for a saved storage, if it is one of this device."""
     return str(storage.device) if storage.device.type == "xla" else None
@@ -29,9 +18,7 @@ def _restore(storage: Any, location: str) -> torch.UntypedStorage | None:
         return None
     device = _api.check_device("torch.load", location)
     on_cpu = torch.empty(0, dtype=torch.uint8).set_(storage)
-    loaded = on_cpu.to(device).untyped_storage()
-    loaded.__class__ = _LoadedStorage
-    return loaded
+    return on_cpu.to(device).untyped_storage()
 
 
 def register() -> None:

@@ -5,6 +5,7 @@
 // read by others only after waiting for it (runtime/queue.h).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -54,9 +55,14 @@ class Memory {
 };
 
 struct Buffer {
+  Buffer() = default;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
   Memory memory;
   std::size_t nbytes = 0;
   std::uint64_t ready = 0;                ///< number of the launch that fills it; 0: it is filled
+  std::atomic<std::uint32_t> readers{0};  ///< CPU tensors over `memory` that are alive: while there are any, nobody may take it
   std::shared_ptr<const Error> failure;   ///< why it holds nothing: the launch that should have filled it failed
 };
 

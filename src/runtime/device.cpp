@@ -98,7 +98,7 @@ void Device::check_regions(Cut cause, const CacheEntry* entry, const LocationPtr
     SPOOL_CHECK(!region.full_graph || !breaks_graph(cause), Runtime, "[compile] full_graph=True, but the graph of '", region.name,
                 "' breaks at ", describe(where), ": ", describe(cause),
                 ". Move it out of the region, or allow breaks with full_graph=False.");
-    if (region.max_graphs >= 0 && &region == &regions_.back()) {
+    if (region.max_graphs >= 0 && &region == innermost()) {
       const auto known = region_graphs_.find(region.key);
       const std::size_t count = known == region_graphs_.end() ? 0 : known->second.size();
       const bool is_new = entry == nullptr || known == region_graphs_.end() || !known->second.contains(entry->id);
@@ -135,8 +135,8 @@ void Device::cut(Cut cause, const LocationPtr& where) {
     } else {
       metrics::count("CachedCompile");
     }
-    if (!regions_.empty() && regions_.back().kind == Region::Kind::Compile) {
-      region_graphs_[regions_.back().key].insert(entry->id);
+    if (const Region* region = innermost(); region != nullptr && region->max_graphs >= 0) {
+      region_graphs_[region->key].insert(entry->id);
     }
     if (entry->executable != nullptr) {
       launch(entry->executable);
@@ -190,23 +190,16 @@ void Device::launch(const std::shared_ptr<Executable>& shared) {
     buffer->nbytes = executable.output_bytes[i];
     launch.outputs.push_back(std::move(buffer));
   }
-  // An owned input is taken from its slot, so that the run is its only holder unless someone else kept the buffer.
+  // An owned input is taken from its slot, so that the run will be its only holder unless someone keeps the buffer to read it.
   std::int64_t aliased = 0;
   for (std::size_t i = 0; i < executable.inputs.size(); ++i) {
     Slot& slot = *slots[executable.inputs[i].slot];
-    if (executable.owned[i] != 0) {
-      launch.inputs.push_back(std::move(slot.buffer));
-      slot.buffer = nullptr;
-      launch.exclusive.push_back(static_cast<std::uint8_t>(launch.inputs.back().use_count() == 1));
-    } else {
-      launch.inputs.push_back(slot.buffer);
-      launch.exclusive.push_back(0);
-    }
+    launch.inputs.push_back(executable.owned[i] != 0 ? std::exchange(slot.buffer, nullptr) : slot.buffer);
   }
   for (std::size_t i = 0; i < executable.outputs.size(); ++i) {
     const GraphOutput& output = executable.outputs[i];
     slots[output.slot]->buffer = launch.outputs[i];
-    if (output.input >= 0 && launch.exclusive[static_cast<std::size_t>(output.input)] != 0) {
+    if (output.input >= 0 && launch.inputs[static_cast<std::size_t>(output.input)]->readers == 0) {
       ++aliased;
     }
   }
@@ -215,8 +208,8 @@ void Device::launch(const std::shared_ptr<Executable>& shared) {
   metrics::sample("SyncTensors", static_cast<double>(launch.outputs.size()), metrics::Unit::Count);
   metrics::sample("InputOutputAliasCount", static_cast<double>(aliased), metrics::Unit::Count);
   if (settings().logs("launch")) {
-    std::cerr << "[spool] launched a plan of " << executable.inputs.size() << " inputs and " << launch.outputs.size() << " outputs, "
-              << aliased << " of them in place\n";
+    std::cerr << "[spool] launched a plan of " << executable.inputs.size() << " inputs and " << launch.outputs.size()
+              << " outputs, " << aliased << " of them in place\n";
   }
   queue_.submit(std::move(launch));
 }
@@ -334,13 +327,16 @@ void Device::begin_step() {
 void Device::end_step(bool failed) {
   const LocationPtr where = current_location();
   const auto guard = lock();
+  const auto thread = std::this_thread::get_id();
+  const auto found = std::find_if(regions_.rbegin(), regions_.rend(), [&](const Region& region) {
+    return region.kind == Region::Kind::Step && region.thread == thread;
+  });
+  SPOOL_CHECK(found != regions_.rend(), Runtime, "[step] ended without having begun in this thread");
+  const auto open = regions_.rend() - found - 1;
   // Inner regions whose ends an exception skipped are closed with it.
-  while (!regions_.empty() && regions_.back().kind != Region::Kind::Step) {
-    SPOOL_CHECK(failed, Runtime, "[step] a compile() region opened inside this step is still open at its end");
-    regions_.pop_back();
-  }
-  SPOOL_CHECK(!regions_.empty(), Runtime, "[step] ended without having begun");
-  regions_.pop_back();
+  const std::size_t skipped = close_inside(static_cast<std::size_t>(open));
+  regions_.erase(regions_.begin() + open);
+  SPOOL_CHECK(failed || skipped == 0, Runtime, "[step] a compile() region opened inside this step is still open at its end");
   cut(Cut::StepExit, where);
 }
 
@@ -359,20 +355,36 @@ void Device::end_compile(std::uint64_t id, bool failed) {
   const auto guard = lock();
   const auto open = std::find_if(regions_.begin(), regions_.end(), [&](const Region& region) { return region.id == id; });
   SPOOL_CHECK(open != regions_.end(), Runtime, "[compile] region ", id, " ended without being open");
-  regions_.erase(open + 1, regions_.end());
+  close_inside(static_cast<std::size_t>(open - regions_.begin()));
   if (failed) {
     // The exception goes on; what was recorded before it takes effect as eager's would, whatever the region's limits say.
-    regions_.pop_back();
+    regions_.erase(open);
     cut(Cut::CompileExit, where);
     return;
   }
   try {
     cut(Cut::CompileExit, where);
   } catch (...) {
-    regions_.pop_back();
+    regions_.erase(open);
     throw;
   }
-  regions_.pop_back();
+  regions_.erase(open);
+}
+
+const Region* Device::innermost() const {
+  const auto thread = std::this_thread::get_id();
+  const auto found =
+      std::find_if(regions_.rbegin(), regions_.rend(), [&](const Region& region) { return region.thread == thread; });
+  return found == regions_.rend() ? nullptr : &*found;
+}
+
+std::size_t Device::close_inside(std::size_t open) {
+  const auto first = regions_.begin() + static_cast<std::ptrdiff_t>(open);
+  const auto kept =
+      std::remove_if(first + 1, regions_.end(), [&](const Region& region) { return region.thread == first->thread; });
+  const auto closed = static_cast<std::size_t>(regions_.end() - kept);
+  regions_.erase(kept, regions_.end());
+  return closed;
 }
 
 void Device::set_eager_mode(bool on) {

@@ -90,6 +90,10 @@ class Device {
   void poison(const std::vector<bool>& live, const std::shared_ptr<const Error>& failure);
   void check_regions(Cut cause, const CacheEntry* entry, const LocationPtr& where) const;
   void raise(const std::shared_ptr<const Error>& failure);
+  /// The calling thread's region that was opened last; null if it has none.
+  const Region* innermost() const;
+  /// Closes the regions that were opened in `regions_[open]`, by its thread; returns how many these were.
+  std::size_t close_inside(std::size_t open);
 
   std::mutex mutex_;
   Tape tape_;

@@ -30,13 +30,16 @@ struct Store {
 };
 
 Store& store() {
-  static auto* instance = [] {
-    // A forked child must find the lock free, whichever thread was counting.
-    pthread_atfork([] { store().mutex.lock(); }, [] { store().mutex.unlock(); }, [] { store().mutex.unlock(); });
-    return new Store;  // never destroyed: threads may still count while the process ends
-  }();
+  static auto* instance = new Store;  // never destroyed: threads may still count while the process ends
   return *instance;
 }
+
+// A forked child must find the lock free, whichever thread was counting. Registered while the library loads, before the device does
+// so: the handlers before a fork run in the opposite order, and the device's lock comes before this one.
+const bool registered = [] {
+  pthread_atfork([] { store().mutex.lock(); }, [] { store().mutex.unlock(); }, [] { store().mutex.unlock(); });
+  return true;
+}();
 
 std::int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
@@ -170,9 +173,8 @@ std::string report(const std::vector<std::string>& only) {
     };
     const double mean = metric->samples == 0 ? 0 : metric->total / static_cast<double>(metric->samples);
     std::snprintf(line.data(), line.size(), "%10lld %12s %12s %12s %12s\n", static_cast<long long>(metric->samples),
-                  readable(metric->total, metric->unit).c_str(),
-                  readable(mean, metric->unit).c_str(), readable(at(0.5), metric->unit).c_str(),
-                  readable(at(0.95), metric->unit).c_str());
+                  readable(metric->total, metric->unit).c_str(), readable(mean, metric->unit).c_str(),
+                  readable(at(0.5), metric->unit).c_str(), readable(at(0.95), metric->unit).c_str());
     out << std::left << std::setw(26) << name << ' ' << line.data();
   }
   header = false;

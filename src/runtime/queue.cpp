@@ -1,5 +1,6 @@
 #include "src/runtime/queue.h"
 
+#include <atomic>
 #include <chrono>
 #include <new>
 
@@ -143,7 +144,11 @@ void Queue::run(Launch& launch) {
       std::vector<Memory*> outputs;
       for (std::size_t i = 0; i < launch.inputs.size(); ++i) {
         Memory* memory = &launch.inputs[i]->memory;
-        if (launch.executable->owned[i] != 0 && launch.exclusive[i] == 0) {
+        // Launches run in order, so by now only someone who kept the buffer to read it can hold it beside this launch. The fence
+        // makes a reader's last access happen before ours.
+        const bool exclusive = launch.inputs[i].use_count() == 1;
+        std::atomic_thread_fence(std::memory_order_acquire);
+        if (launch.executable->owned[i] != 0 && !exclusive) {
           copies[i] = engine.clone(*memory);
           memory = &copies[i];
         }

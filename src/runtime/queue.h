@@ -23,7 +23,6 @@ namespace spool {
 struct Launch {
   std::shared_ptr<Executable> executable;
   std::vector<BufferPtr> inputs;
-  std::vector<std::uint8_t> exclusive;  ///< per input: nobody else holds it, so the run may take its memory
   std::vector<BufferPtr> outputs;
   std::vector<Number> numbers;
   std::vector<GeneratorState> generators;

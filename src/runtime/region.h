@@ -1,11 +1,12 @@
-// Regions: the code between the entry and exit of `step()` or `compile()`. Regions nest; the device keeps a stack of them.
-// Guarded by the device's lock.
+// Regions: the code between the entry and exit of `step()` or `compile()`. Those of one thread nest; the device keeps all in the
+// order in which they were opened. Guarded by the device's lock.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "src/tape/location.h"
@@ -20,6 +21,7 @@ struct Region {
   std::string key;             ///< compile(): identity of the function over calls
   bool full_graph = false;
   std::int64_t max_graphs = -1;  ///< -1: unlimited
+  std::thread::id thread = std::this_thread::get_id();  ///< that opened it: those of other threads come and go as they like
 };
 
 /// Why a tape is cut; the words of the messages.

@@ -3,6 +3,8 @@
 #include <spool/spool.h>
 
 #include <atomic>
+#include <exception>
+#include <iostream>
 
 #include "src/base/scope.h"
 #include "src/runtime/closures.h"
@@ -127,6 +129,19 @@ void end_compile(std::uint64_t id, bool failed) {
 std::string new_region_key() {
   static std::atomic<std::int64_t> next{1};
   return std::to_string(next++);
+}
+
+void tell_of_lost_exception() noexcept {
+  std::string what = "an exception of unknown type";
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    what = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    what = error.what();
+  } catch (...) {
+  }
+  std::cerr << "[step] launching what was recorded before an exception failed too: " << what << '\n';
 }
 
 }  // namespace detail

@@ -104,9 +104,13 @@ at::Tensor plain(const at::Tensor& tensor) { return make_tensor(tensor.storage()
 
 at::Tensor cpu_alias(const BufferPtr& buffer, const Geometry& geometry) {
   auto* kept = new BufferPtr(buffer);
-  c10::DataPtr pointer(
-      buffer->memory.data(), kept, [](void* context) { delete static_cast<BufferPtr*>(context); },
-      c10::Device(c10::DeviceType::CPU));
+  buffer->readers.fetch_add(1, std::memory_order_relaxed);
+  const auto release = [](void* context) {
+    auto* held = static_cast<BufferPtr*>(context);
+    (*held)->readers.fetch_sub(1, std::memory_order_relaxed);
+    delete held;
+  };
+  c10::DataPtr pointer(buffer->memory.data(), kept, release, c10::Device(c10::DeviceType::CPU));
   c10::Storage storage =
       c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(buffer->nbytes),
                                             std::move(pointer), c10::GetAllocator(c10::DeviceType::CPU), /*resizable=*/true);

@@ -2,6 +2,7 @@
 
 #include <ATen/core/enum_tag.h>
 
+#include <array>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -72,11 +73,18 @@ OpInfo::OpInfo(const c10::OperatorHandle& operator_handle)
 }
 
 const OpInfo& op_info(const c10::OperatorHandle& handle) {
-  // An operator's schema has a fixed address for as long as it is registered.
-  thread_local std::unordered_map<const c10::FunctionSchema*, const OpInfo*> seen;
+  // An operator's schema has a fixed address for as long as it is registered. This is on every recorded op's way, so the thread
+  // remembers what it has seen in a table with one place per hash.
+  struct Seen {
+    const c10::FunctionSchema* key = nullptr;
+    const OpInfo* info = nullptr;
+  };
+  thread_local std::array<Seen, 512> table;
   const c10::FunctionSchema* key = &handle.schema();
-  if (const auto it = seen.find(key); it != seen.end()) {
-    return *it->second;
+  const auto address = reinterpret_cast<std::uintptr_t>(key);
+  Seen& seen = table[(address >> 5U ^ address >> 14U) % table.size()];
+  if (seen.key == key) {
+    return *seen.info;
   }
   static std::mutex mutex;
   static auto* all = new std::unordered_map<const c10::FunctionSchema*, std::unique_ptr<const OpInfo>>;
@@ -85,7 +93,7 @@ const OpInfo& op_info(const c10::OperatorHandle& handle) {
   if (info == nullptr) {
     info = std::make_unique<const OpInfo>(handle);
   }
-  seen[key] = info.get();
+  seen = {key, info.get()};
   return *info;
 }
 

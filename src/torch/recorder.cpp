@@ -26,6 +26,11 @@ std::atomic<std::uint64_t> ops_followed{0};
 std::atomic<std::uint64_t> recorder_time{0};
 std::atomic<bool> timing{false};
 
+/// Counters are written under the device's lock only, so no read-modify-write is needed.
+void increment(std::atomic<std::uint64_t>& counter) {
+  counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
 using Clock = std::chrono::steady_clock;
 
 class RecorderTimer {
@@ -129,8 +134,9 @@ Results results_of(const OpInfo& info, const torch::jit::Stack& inferred) {
   return results;
 }
 
-/// Replaces the arguments by tensors on the slots of the node just recorded. With the device's lock held.
-void push_results(const OpInfo& info, const TapeNode& node, Tape& tape, torch::jit::Stack& stack, torch::jit::Stack& results) {
+/// Pushes tensors on the slots of the node just recorded, behind the arguments. With the device's lock held.
+void push_results(const OpInfo& info, const TapeNode& node, Tape& tape, torch::jit::Stack& stack) {
+  const std::size_t first = stack.size() - info.is_number.size();
   const Results& made = node.signature->results;
   std::size_t at = 0;
   std::size_t slot = 0;
@@ -141,17 +147,17 @@ void push_results(const OpInfo& info, const TapeNode& node, Tape& tape, torch::j
   };
   for (const ReturnInfo& returned : info.returns) {
     switch (returned.kind) {
-      case ReturnInfo::Kind::Fresh: results.emplace_back(next()); break;
+      case ReturnInfo::Kind::Fresh: stack.emplace_back(next()); break;
       case ReturnInfo::Kind::FreshList: {
         c10::List<at::Tensor> list;
         for (std::uint32_t i = 0; i < made.list_lengths[list_at]; ++i) {
           list.push_back(next());
         }
         ++list_at;
-        results.emplace_back(std::move(list));
+        stack.emplace_back(std::move(list));
         break;
       }
-      default: results.push_back(argument(info, stack, returned.argument));
+      default: stack.push_back(c10::IValue(stack[first + returned.argument]));
     }
   }
 }
@@ -266,20 +272,19 @@ void record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     device.bound_tape(call);
     const TapeNode* node = device.follows() ? device.tape().follow(call) : nullptr;
     if (node != nullptr) {
-      ops_followed.fetch_add(1, std::memory_order_relaxed);
+      increment(ops_followed);
     } else {
       node = record_plainly(info, *stack, call, lock);
     }
     if (node == nullptr) {
       return false;
     }
-    ops_recorded.fetch_add(1, std::memory_order_relaxed);
-    torch::jit::Stack results;
-    push_results(info, *node, device.tape(), *stack, results);
+    increment(ops_recorded);
+    const auto first = static_cast<std::ptrdiff_t>(stack->size() - info.is_number.size());
+    push_results(info, *node, device.tape(), *stack);
     device.recorded();
     lock.unlock();
-    drop_arguments(info, *stack);
-    std::move(results.begin(), results.end(), std::back_inserter(*stack));
+    stack->erase(stack->begin() + first, stack->begin() + first + static_cast<std::ptrdiff_t>(info.is_number.size()));
     return true;
   });
   reused = std::move(call);

@@ -202,6 +202,23 @@ TEST(Step, AnEarlierGraphsFailureDoesNotReplaceTheBodysException) {
   sync(true);
 }
 
+TEST(Step, AClosuresExceptionDoesNotReplaceTheBodysAndIsTold) {
+  testing::internal::CaptureStderr();
+  EXPECT_THROW(step([] {
+                 add_step_closure([] { throw std::runtime_error("the closure's"); });
+                 throw Odd{1};
+               }),
+               Odd);
+  EXPECT_TRUE(has(testing::internal::GetCapturedStderr(), "the closure's"));
+  testing::internal::CaptureStderr();
+  EXPECT_THROW(step([] {
+                 add_step_closure([] { throw Odd{2}; });
+                 throw std::out_of_range("the user's");
+               }),
+               std::out_of_range);
+  EXPECT_TRUE(has(testing::internal::GetCapturedStderr(), "an exception of unknown type"));
+}
+
 TEST(Step, NestsAndEachEntryAndExitCuts) {
   const at::Tensor x = ready({2});
   const at::Tensor c = step([&] {

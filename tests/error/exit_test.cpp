@@ -116,7 +116,8 @@ TEST_F(ExitDeathTest, ByAnUncaughtExceptionIsTheExceptionsOwn) {
             global = long_work();
             throw std::runtime_error("the user's");
           });
-        }).join();
+        })
+            .join();
       },
       testing::KilledBySignal(SIGABRT), "the user's");
 }

@@ -2,6 +2,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <atomic>
+#include <future>
 #include <thread>
 
 #include "tests/cpp/device_state.h"
@@ -80,6 +81,41 @@ TEST(Threads, TensorsMayBeDroppedWhileOthersRecord) {
   }
   sync(true);
   EXPECT_EQ(Slot::live(), before);
+}
+
+TEST(Threads, RegionsOfTwoThreadsMayOverlap) {
+  // One opens a compile() region, the other a step in the middle of it that ends later.
+  const at::Tensor x = ready({3});
+  std::promise<void> compiling;
+  std::promise<void> stepping;
+  std::promise<void> compiled;
+  at::Tensor y;
+  at::Tensor z;
+  std::thread one([&] {
+    y = compile([&] {
+      compiling.set_value();
+      stepping.get_future().wait();
+      return x + 1;
+    })();
+    compiled.set_value();
+  });
+  std::thread other([&] {
+    compiling.get_future().wait();
+    z = step([&] {
+      stepping.set_value();
+      compiled.get_future().wait();
+      return x + 2;
+    });
+  });
+  one.join();
+  other.join();
+  expect_same(y, at::arange(3, at::kFloat) + 1);
+  expect_same(z, at::arange(3, at::kFloat) + 2);
+  step([] {});
+  testing::internal::CaptureStderr();
+  const at::Tensor pending_here = x + 1;
+  synchronize();
+  EXPECT_NE(testing::internal::GetCapturedStderr(), "") << "no region is left open: pending ops outside any are told of";
 }
 
 TEST(Threads, BackwardOfTwoModelsAtOnce) {

@@ -134,3 +134,14 @@ def test_an_async_closure_that_is_running_when_the_process_ends_runs_to_its_end(
     )
     assert done.stdout == "end\nclosure 4.0\n"
     assert done.stderr == ""
+
+
+def test_an_async_closures_exception_that_no_call_has_raised_is_shown_when_the_process_ends():
+    done = run_program(
+        "import torch_spool\n"
+        "def fail():\n"
+        "    raise KeyError('from the closure')\n"
+        "torch_spool.add_step_closure(fail, run_async=True)\n"
+        "torch_spool.sync()\n"
+    )
+    assert "KeyError: 'from the closure'" in done.stderr

@@ -157,7 +157,11 @@ def test_a_program_on_views_gives_eagers_values_and_geometry(dev, program, cut):
 def test_views_of_one_storage_alias_and_others_do_not(dev):
     x = torch.zeros(4, device=dev)
     view, copy = x[1:3], x[1:3].clone()
-    assert view.untyped_storage()._cdata == x.untyped_storage()._cdata != copy.untyped_storage()._cdata
+    assert (
+        view.untyped_storage().data_ptr()
+        == x.untyped_storage().data_ptr()
+        != copy.untyped_storage().data_ptr()
+    )
     assert view._is_view() and not copy._is_view()
     x.fill_(5)
     same(view, torch.full((2,), 5.0))

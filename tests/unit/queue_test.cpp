@@ -49,7 +49,6 @@ Launch launch(Body body, std::vector<BufferPtr> inputs = {}, std::vector<BufferP
   made.executable->engine = &fake();
   made.executable->plan = std::make_unique<FakePlan>(std::move(body));
   made.executable->owned.assign(inputs.size(), 0);
-  made.exclusive.assign(inputs.size(), 0);
   made.inputs = std::move(inputs);
   made.outputs = std::move(outputs);
   return made;
@@ -206,12 +205,14 @@ TEST_F(QueueTest, AnOwnedInputIsCopiedUnlessNobodyElseHoldsIt) {
     *args.outputs[0] = std::move(*args.inputs[0]);
   };
   for (const bool exclusive : {false, true}) {
-    const BufferPtr in = buffer(1);
+    BufferPtr in = buffer(1);
     const void* address = in->memory.data();
     const BufferPtr out = empty_buffer();
     Launch made = launch(overwrite, {in}, {out});
     made.executable->owned = {1};
-    made.exclusive = {static_cast<std::uint8_t>(exclusive)};
+    if (exclusive) {
+      in.reset();
+    }
     queue.submit(std::move(made));
     wait_all();
     EXPECT_EQ(content(out->memory), 9);
