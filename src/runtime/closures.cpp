@@ -78,7 +78,7 @@ void end_with_process() {
 /// A forked child finds the lock free and has no thread: the parent's closures are the parent's to run, its own start a new one.
 void after_fork_in_child() {
   State& s = state();
-  static_cast<void>(s.thread.release());
+  [[maybe_unused]] const std::thread* leaked = s.thread.release();
   static_cast<void>(new std::deque<Fn>(std::move(s.background)));  // leaked: what they hold is not ours to free here
   s.background.clear();
   new (&s.changed) std::condition_variable();  // the old one may count waiters that don't exist here

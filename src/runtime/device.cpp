@@ -142,9 +142,12 @@ void Device::cut(Cut cause, const LocationPtr& where) {
       launch(entry->executable);
     }
   } catch (const Error& error) {
-    poison(live, std::make_shared<const Error>(error));
-    tape_.reset();
+    abandon(live, error);
     throw;
+  } catch (const std::exception& error) {
+    const std::string message = str("[compile] ", error.what());
+    abandon(live, Error(ErrorKind::Runtime, message));
+    throw Error(ErrorKind::Runtime, message);
   }
   tape_.reset();
   cache_.shrink(tape_);
@@ -223,6 +226,13 @@ void Device::poison(const std::vector<bool>& live, const std::shared_ptr<const E
       slots[i]->buffer->failure = failure;
     }
   }
+}
+
+void Device::abandon(const std::vector<bool>& live, const Error& error) {
+  TapeNode& leaf = tape_.leaf();
+  poison(live, std::make_shared<const Error>(error));
+  tape_.reset();
+  tape_.prune(&leaf);
 }
 
 void Device::raise(const std::shared_ptr<const Error>& failure) {

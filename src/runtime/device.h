@@ -87,6 +87,8 @@ class Device {
 
   std::shared_ptr<Executable> compile(const std::vector<bool>& live);
   void launch(const std::shared_ptr<Executable>& executable);
+  /// Drops the tape: what it should have written fails with `error`.
+  void abandon(const std::vector<bool>& live, const Error& error);
   void poison(const std::vector<bool>& live, const std::shared_ptr<const Error>& failure);
   void check_regions(Cut cause, const CacheEntry* entry, const LocationPtr& where) const;
   void raise(const std::shared_ptr<const Error>& failure);

@@ -46,6 +46,7 @@ std::int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch
 template <class Map>
 std::vector<std::string> keys(const Map& map) {
   std::vector<std::string> names;
+  names.reserve(map.size());
   for (const auto& [name, value] : map) {
     names.push_back(name);
   }

@@ -154,6 +154,7 @@ void Queue::run(Launch& launch) {
         }
         inputs.push_back(memory);
       }
+      outputs.reserve(launch.outputs.size());
       for (const BufferPtr& output : launch.outputs) {
         outputs.push_back(&output->memory);
       }
@@ -188,7 +189,7 @@ void Queue::after_fork_in_parent() { mutex_.unlock(); }
 void Queue::after_fork_in_child() {
   // The runtime thread does not exist here and can't be joined: its handle is leaked on purpose, as are the plan it was running
   // and the state of the engine under it. What had run stays readable; nothing can be launched.
-  static_cast<void>(thread_.release());
+  [[maybe_unused]] const std::thread* leaked = thread_.release();
   new (&changed_) std::condition_variable();  // the old one may count waiters that don't exist here
   forked_ = true;
   const auto lost = std::make_shared<const Error>(
