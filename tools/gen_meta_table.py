@@ -73,7 +73,9 @@ def parameter_type(parameter):
 
 def plain(type_):
     """The type with concrete integers in place of symbolic ones, as at::meta's functions take them."""
-    type_ = type_.replace("c10::SymIntArrayRef", "at::IntArrayRef").replace("at::OptionalSymIntArrayRef", "at::OptionalIntArrayRef")
+    type_ = type_.replace("c10::SymIntArrayRef", "at::IntArrayRef").replace(
+        "at::OptionalSymIntArrayRef", "at::OptionalIntArrayRef"
+    )
     return re.sub(r"\s+", " ", type_.replace("c10::SymInt", "int64_t"))
 
 
@@ -128,21 +130,31 @@ def collect(ops_dir):
             op_base = function.removesuffix("_outf") if is_out else function
             for op, name, op_types, outs in known:
                 if name == op_base and op_types == types and (outs > 0) == is_out:
-                    declared.append((op, name, types, outs, f"{ret} (*)({', '.join(types)})", f"at::meta::{function}"))
+                    declared.append(
+                        (op, name, types, outs, f"{ret} (*)({', '.join(types)})", f"at::meta::{function}")
+                    )
                     break
 
         functionals = {
-            (name, types) for op, name, types, outs, _, _ in declared if not outs and op.removeprefix("aten::").replace(".", "_") in structured
+            (name, types)
+            for op, name, types, outs, _, _ in declared
+            if not outs and op.removeprefix("aten::").replace(".", "_") in structured
         }
         outs_by_form = {}
         for op, name, types, outs, pointer, function in declared:
-            form = (name.removesuffix("_") if types[:1] == ("at::Tensor &",) else name, functional_form(types[: len(types) - outs]))
+            form = (
+                name.removesuffix("_") if types[:1] == ("at::Tensor &",) else name,
+                functional_form(types[: len(types) - outs]),
+            )
             if form in functionals or op in PLAIN_OPS:
                 entries.append((op, pointer, function, base))
             if form in functionals and outs:
                 outs_by_form[form] = op
         for op, name, types, outs, _, _ in declared:
-            form = (name.removesuffix("_") if types[:1] == ("at::Tensor &",) else name, functional_form(types))
+            form = (
+                name.removesuffix("_") if types[:1] == ("at::Tensor &",) else name,
+                functional_form(types),
+            )
             if not outs and form in functionals and form in outs_by_form:
                 outs_of.append((op, outs_by_form[form]))
     return sorted(entries), sorted(outs_of)
@@ -153,9 +165,14 @@ HEAD = "// Written by tools/gen_meta_table.py from PyTorch's headers; do not edi
 
 def shard_text(index, entries):
     text = [HEAD, '#include "src/torch/meta_table.h"\n\n']
-    text += [f"#include <ATen/ops/{base}_meta_dispatch.h>\n" for base in sorted({entry[3] for entry in entries})]
+    text += [
+        f"#include <ATen/ops/{base}_meta_dispatch.h>\n" for base in sorted({entry[3] for entry in entries})
+    ]
     text.append(f"\nnamespace spool::torch_side {{\n\nvoid add_meta_functions_{index}(MetaTable& table) {{\n")
-    text += [f'  add_meta_function(table, "{op}", static_cast<{type_}>(&{function}));\n' for op, type_, function, _ in entries]
+    text += [
+        f'  add_meta_function(table, "{op}", static_cast<{type_}>(&{function}));\n'
+        for op, type_, function, _ in entries
+    ]
     text.append("}\n\n}  // namespace spool::torch_side\n")
     return "".join(text)
 
@@ -167,7 +184,9 @@ def joint_text(shards, outs_of):
     text += [f"  add_meta_functions_{i}(table);\n" for i in range(shards)]
     text.append("}\n\nconst OutOverload kOutOverloads[] = {\n")
     text += [f'    {{"{op}", "{out}"}},\n' for op, out in outs_of]
-    text.append("};\nconst size_t kOutOverloadCount = sizeof(kOutOverloads) / sizeof(kOutOverloads[0]);\n\n}  // namespace spool::torch_side\n")
+    text.append(
+        "};\nconst size_t kOutOverloadCount = sizeof(kOutOverloads) / sizeof(kOutOverloads[0]);\n\n}  // namespace spool::torch_side\n"
+    )
     return "".join(text)
 
 
@@ -188,21 +207,41 @@ def write(path, text):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--torch-include", type=Path, required=True, metavar="DIR", help="PyTorch's include folder, the one that holds ATen/")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to; made if it is not there")
-    parser.add_argument("--shards", type=int, default=4, metavar="N", help="number of files to deal the table out to (default: 4)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--torch-include",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="PyTorch's include folder, the one that holds ATen/",
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="folder to write to; made if it is not there"
+    )
+    parser.add_argument(
+        "--shards",
+        type=int,
+        default=4,
+        metavar="N",
+        help="number of files to deal the table out to (default: 4)",
+    )
     args = parser.parse_args()
 
     ops_dir = args.torch_include / "ATen" / "ops"
     if not ops_dir.is_dir():
-        parser.error(f"expected PyTorch's headers in {ops_dir}, but there is no such folder; pass the folder that holds ATen/ as --torch-include")
+        parser.error(
+            f"expected PyTorch's headers in {ops_dir}, but there is no such folder; pass the folder that holds ATen/ as --torch-include"
+        )
     if args.shards < 1:
         parser.error(f"expected at least one shard, got {args.shards}")
 
     entries, outs_of = collect(ops_dir)
     if not entries:
-        sys.exit(f"[gen_meta_table] no meta function in {ops_dir} matched an operator; is this PyTorch 2.13 or later?")
+        sys.exit(
+            f"[gen_meta_table] no meta function in {ops_dir} matched an operator; is this PyTorch 2.13 or later?"
+        )
     args.out.mkdir(parents=True, exist_ok=True)
     for i, part in enumerate(deal(entries, args.shards)):
         write(args.out / f"meta_table_{i}.cpp", shard_text(i, part))

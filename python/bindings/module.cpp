@@ -7,6 +7,7 @@
 
 #include <spool/spool.h>
 
+#include "python/bindings/bridge.h"
 #include "python/bindings/location.h"
 #include "src/base/scope.h"
 #include "src/runtime/closures.h"
@@ -215,4 +216,5 @@ PYBIND11_MODULE(_C, m) {
       WithoutGil());
   bind_metrics(m);
   bind_state(m);
+  spool::python::bind_bridge(m);
 }

@@ -16,7 +16,9 @@ Every function may be called from any thread. Recording is in program order
 across threads, as PyTorch's own locks let them through.
 """
 
-from . import _device_module, _serialization
+from typing import Any
+
+from . import _backends, _device_module, _serialization
 from ._api import (
     _barrier as _barrier,
 )
@@ -41,10 +43,21 @@ from ._regions import compile, step
 
 _device_module.register()
 _serialization.register()
+_backends.register()
 
 from . import core, debug, experimental  # noqa: E402  (they need the device)
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # The bridge to torch.compile is loaded when it is asked for: it needs more of PyTorch than the rest.
+    if name == "dynamo":
+        import importlib
+
+        return importlib.import_module(".dynamo", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "add_step_closure",

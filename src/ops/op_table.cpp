@@ -35,6 +35,7 @@ const std::map<std::string, OpTraits, std::less<>>& table() {
       {"aten::convolution_backward", {.record_whole = true}},
       {"aten::_conj_physical", {.record_whole = true}},
       {"aten::conj_physical_", {.record_whole = true}},
+      {"aten::mode.values", {.record_whole = true}},
   };
   return rows;
 }

@@ -2,11 +2,13 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
 #include <exception>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -26,6 +28,9 @@ struct State {
   std::exception_ptr failure;  // of an asynchronous closure, not yet raised
   std::unique_ptr<std::thread> thread;
   bool stop = false;
+  // In a forked child: the parent's thread and what it had still to run, neither of which can be ended or freed here.
+  std::vector<std::thread*> parents_threads;
+  std::vector<Fn> parents_closures;
 };
 
 State& state() {
@@ -78,8 +83,8 @@ void end_with_process() {
 /// A forked child finds the lock free and has no thread: the parent's closures are the parent's to run, its own start a new one.
 void after_fork_in_child() {
   State& s = state();
-  [[maybe_unused]] const std::thread* leaked = s.thread.release();
-  static_cast<void>(new std::deque<Fn>(std::move(s.background)));  // leaked: what they hold is not ours to free here
+  s.parents_threads.push_back(s.thread.release());
+  std::move(s.background.begin(), s.background.end(), std::back_inserter(s.parents_closures));
   s.background.clear();
   new (&s.changed) std::condition_variable();  // the old one may count waiters that don't exist here
   s.mutex.unlock();

@@ -40,6 +40,7 @@ const char* describe(Cut cause) {
     case Cut::Barrier: return "_barrier()";
     case Cut::Bound: return "the tape's bound";
     case Cut::Eager: return "eager mode";
+    case Cut::Extracted: return "a graph that torch.compile made";
   }
   return "?";
 }
@@ -76,6 +77,10 @@ Device::Device()
       follow_(settings().follow) {}
 
 void Device::bound_tape(const Call& next) {
+  if (Extraction* extraction = Extraction::here(); extraction != nullptr) {
+    extraction->admit(next);
+    return;
+  }
   const std::size_t ops = settings().max_tape_ops;
   const std::size_t bytes = settings().max_tape_bytes;
   if (tape_.length() < ops && tape_.result_bytes() < bytes) {
@@ -111,7 +116,14 @@ void Device::check_regions(Cut cause, const CacheEntry* entry, const LocationPtr
   }
 }
 
+void Device::refuse_in_extraction(const char* op) {
+  if (Extraction* extraction = Extraction::here(); extraction != nullptr) {
+    extraction->abandon(str("it needs a value or a cut for ", op));
+  }
+}
+
 void Device::cut(Cut cause, const LocationPtr& where) {
+  refuse_in_extraction(describe(cause));
   if (tape_.empty()) {
     return;
   }
@@ -127,7 +139,7 @@ void Device::cut(Cut cause, const LocationPtr& where) {
   }
   try {
     if (entry == nullptr) {
-      entry = &cache_.insert(leaf, live, *engine_, compile(live));
+      entry = &cache_.insert(leaf, live, *engine_, compile(tape_.path(), live));
       if (settings().logs("compile")) {
         std::cerr << "[spool] compiled a graph of " << tape_.length() << " ops, cut by " << describe(cause) << " at "
                   << describe(where) << '\n';
@@ -139,7 +151,10 @@ void Device::cut(Cut cause, const LocationPtr& where) {
       region_graphs_[region->key].insert(entry->id);
     }
     if (entry->executable != nullptr) {
-      launch(entry->executable);
+      const auto slots = tape_.slots();
+      launch(
+          entry->executable, [&](std::uint32_t i) -> Slot& { return *slots[i]; }, std::move(tape_.numbers()),
+          std::move(tape_.generators()));
     }
   } catch (const Error& error) {
     abandon(live, error);
@@ -153,10 +168,9 @@ void Device::cut(Cut cause, const LocationPtr& where) {
   cache_.shrink(tape_);
 }
 
-std::shared_ptr<Executable> Device::compile(const std::vector<bool>& live) {
+std::shared_ptr<Executable> Device::compile(const std::vector<const TapeNode*>& path, const std::vector<bool>& live) {
   const metrics::Timer timer("CompileTime");
   metrics::count("UncachedCompile");
-  const auto path = tape_.path();
   const Graph graph = optimise(functionalise(path, live));
   if (graph.nodes.empty() && graph.outputs.empty()) {
     return nullptr;
@@ -183,11 +197,12 @@ std::shared_ptr<Executable> Device::compile(const std::vector<bool>& live) {
   return executable;
 }
 
-void Device::launch(const std::shared_ptr<Executable>& shared) {
+template <class SlotAt>
+void Device::launch(const std::shared_ptr<Executable>& shared, const SlotAt& slot_at, std::vector<Number> numbers,
+                    std::vector<GeneratorState> generators) {
   const Executable& executable = *shared;
   Launch launch;
   launch.executable = shared;
-  const auto slots = tape_.slots();
   for (std::size_t i = 0; i < executable.outputs.size(); ++i) {
     auto buffer = std::make_shared<Buffer>();
     buffer->nbytes = executable.output_bytes[i];
@@ -196,18 +211,18 @@ void Device::launch(const std::shared_ptr<Executable>& shared) {
   // An owned input is taken from its slot, so that the run will be its only holder unless someone keeps the buffer to read it.
   std::int64_t aliased = 0;
   for (std::size_t i = 0; i < executable.inputs.size(); ++i) {
-    Slot& slot = *slots[executable.inputs[i].slot];
+    Slot& slot = slot_at(executable.inputs[i].slot);
     launch.inputs.push_back(executable.owned[i] != 0 ? std::exchange(slot.buffer, nullptr) : slot.buffer);
   }
   for (std::size_t i = 0; i < executable.outputs.size(); ++i) {
     const GraphOutput& output = executable.outputs[i];
-    slots[output.slot]->buffer = launch.outputs[i];
+    slot_at(output.slot).buffer = launch.outputs[i];
     if (output.input >= 0 && launch.inputs[static_cast<std::size_t>(output.input)]->readers == 0) {
       ++aliased;
     }
   }
-  launch.numbers = std::move(tape_.numbers());
-  launch.generators = std::move(tape_.generators());
+  launch.numbers = std::move(numbers);
+  launch.generators = std::move(generators);
   metrics::sample("SyncTensors", static_cast<double>(launch.outputs.size()), metrics::Unit::Count);
   metrics::sample("InputOutputAliasCount", static_cast<double>(aliased), metrics::Unit::Count);
   if (settings().logs("launch")) {
@@ -217,15 +232,65 @@ void Device::launch(const std::shared_ptr<Executable>& shared) {
   queue_.submit(std::move(launch));
 }
 
+void Device::launch(const Extracted& graph, std::span<Slot* const> slots) {
+  refuse_in_extraction("another compiled graph");
+  std::vector<Slot*> read;
+  std::vector<Slot*> replaced;
+  for (std::size_t i = 0; i < graph.read.size(); ++i) {
+    if (graph.replaced[i] != 0) {
+      replaced.push_back(slots[i]);
+    } else if (graph.read[i] != 0) {
+      read.push_back(slots[i]);
+    }
+  }
+  auto guard = lock();
+  const auto is_pending = [&] {
+    return std::any_of(read.begin(), read.end(), [&](const Slot* slot) { return tape_.touches(*slot) && slot->dirty; }) ||
+           std::any_of(replaced.begin(), replaced.end(), [&](const Slot* slot) { return tape_.touches(*slot); });
+  };
+  if (is_pending()) {
+    guard.unlock();
+    const LocationPtr where = current_location();
+    guard.lock();
+    if (is_pending()) {
+      cut(Cut::Extracted, where);
+    }
+  }
+  if (graph.executable == nullptr) {
+    return;
+  }
+  for (const GraphInput& input : graph.executable->inputs) {
+    Slot& slot = *slots[input.slot];
+    if (slot.buffer == nullptr) {
+      slot.buffer = std::make_shared<Buffer>();
+      slot.buffer->nbytes = slot.nbytes;
+      slot.buffer->memory = engine_->allocate(slot.nbytes);
+    }
+  }
+  try {
+    launch(graph.executable, [&](std::uint32_t i) -> Slot& { return *slots[i]; }, graph.numbers, {});
+  } catch (const Error& error) {
+    const auto failure = std::make_shared<const Error>(error);
+    for (const GraphOutput& output : graph.executable->outputs) {
+      poison(*slots[output.slot], failure);
+    }
+    throw;
+  }
+}
+
 void Device::poison(const std::vector<bool>& live, const std::shared_ptr<const Error>& failure) {
   const auto slots = tape_.slots();
   for (std::size_t i = 0; i < slots.size(); ++i) {
     if (live[i]) {
-      slots[i]->buffer = std::make_shared<Buffer>();
-      slots[i]->buffer->nbytes = slots[i]->nbytes;
-      slots[i]->buffer->failure = failure;
+      poison(*slots[i], failure);
     }
   }
+}
+
+void Device::poison(Slot& slot, const std::shared_ptr<const Error>& failure) {
+  slot.buffer = std::make_shared<Buffer>();
+  slot.buffer->nbytes = slot.nbytes;
+  slot.buffer->failure = failure;
 }
 
 void Device::abandon(const std::vector<bool>& live, const Error& error) {
@@ -243,6 +308,7 @@ void Device::raise(const std::shared_ptr<const Error>& failure) {
 }
 
 BufferPtr Device::read(Slot& slot, const char* op) {
+  refuse_in_extraction(op);
   cut_for({&slot}, op, Cut::Read);
   BufferPtr buffer;
   {
@@ -258,6 +324,7 @@ BufferPtr Device::read(Slot& slot, const char* op) {
 }
 
 void Device::cut_for(const std::vector<Slot*>& slots, const char* op, Cut cause, bool touched) {
+  refuse_in_extraction(op);
   auto guard = lock();
   const auto pending = [&] {
     return std::any_of(slots.begin(), slots.end(),
@@ -348,6 +415,11 @@ void Device::end_step(bool failed) {
   regions_.erase(regions_.begin() + open);
   SPOOL_CHECK(failed || skipped == 0, Runtime, "[step] a compile() region opened inside this step is still open at its end");
   cut(Cut::StepExit, where);
+}
+
+bool Device::in_full_graph() {
+  const auto guard = lock();
+  return std::any_of(regions_.begin(), regions_.end(), [](const Region& region) { return region.full_graph; });
 }
 
 std::uint64_t Device::begin_compile(Region region) {

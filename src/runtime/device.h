@@ -11,11 +11,13 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "src/cache/plan_cache.h"
 #include "src/engine/engine.h"
+#include "src/runtime/extract.h"
 #include "src/runtime/queue.h"
 #include "src/runtime/region.h"
 #include "src/tape/signature.h"
@@ -30,19 +32,23 @@ class Device {
 
   // --- recording: with the lock held ---------------------------------------------------------------------------------
   std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
-  Tape& tape() { return tape_; }
+  /// What the calling thread records on: the device's tape, or that of the graph which it extracts (runtime/extract.h).
+  Tape& tape() { return Extraction::here() == nullptr ? tape_ : Extraction::here()->tape(); }
   SignatureTable& signatures() { return signatures_; }
-  /// Before an op is recorded: cuts a tape that nobody cut and that has passed a bound, best where it repeats itself.
+  /// Before an op is recorded: cuts a tape that nobody cut and that has passed a bound, best where it repeats itself. In an
+  /// extraction, refuses what can't be in its graph.
   void bound_tape(const Call& next);
   /// After an op was recorded: in eager mode, cuts.
   void recorded() {
-    if (eager_mode_) {
+    if (eager_mode_ && Extraction::here() == nullptr) {
       cut(Cut::Eager, nullptr);
     }
   }
   /// Ends the tape and launches it. Throws Error(Runtime) before doing anything where a region's rules forbid the cut (naming
   /// `where`), and the engine's Error if it can't compile; then what the tape should have written is poisoned.
   void cut(Cut cause, const LocationPtr& where);
+  /// Compiles the tape that `path` is, for these outputs. nullptr: nothing has to run.
+  std::shared_ptr<Executable> compile(const std::vector<const TapeNode*>& path, const std::vector<bool>& live);
 
   // --- reads and waits -----------------------------------------------------------------------------------------------
   /// Content of a slot: cuts if it is pending, waits for it, throws its failure. `op` names the reader in messages. nullptr if
@@ -52,6 +58,9 @@ class Device {
   void cut_for(const std::vector<Slot*>& slots, const char* op, Cut cause, bool touched = false);
   /// Waits until nothing runs; raises nothing.
   void wait_idle() { queue_.wait(queue_.newest()); }
+  /// Runs an extracted graph on `slots`: those of its input storages, then new ones for what it makes. Launches first what is
+  /// pending for them. The slots need not differ, but for those that the graph replaces.
+  void launch(const Extracted& graph, std::span<Slot* const> slots);
 
   void sync(bool wait);
   void barrier();
@@ -61,6 +70,8 @@ class Device {
   // --- regions -------------------------------------------------------------------------------------------------------
   void begin_step();
   void end_step(bool failed);
+  /// Whether a region is open that must stay one graph.
+  bool in_full_graph();
   /// A region of compile(); returns its id. Nested ones need not be closed in order only if an exception skipped their ends.
   std::uint64_t begin_compile(Region region);
   void end_compile(std::uint64_t id, bool failed);
@@ -85,11 +96,16 @@ class Device {
  private:
   Device();
 
-  std::shared_ptr<Executable> compile(const std::vector<bool>& live);
-  void launch(const std::shared_ptr<Executable>& executable);
+  /// Queues a run. `slot_at` gives the slot of a number that `executable` names.
+  template <class SlotAt>
+  void launch(const std::shared_ptr<Executable>& executable, const SlotAt& slot_at, std::vector<Number> numbers,
+              std::vector<GeneratorState> generators);
+  /// Makes `op` abandon the extraction that the calling thread has open, if any.
+  static void refuse_in_extraction(const char* op);
   /// Drops the tape: what it should have written fails with `error`.
   void abandon(const std::vector<bool>& live, const Error& error);
   void poison(const std::vector<bool>& live, const std::shared_ptr<const Error>& failure);
+  static void poison(Slot& slot, const std::shared_ptr<const Error>& failure);
   void check_regions(Cut cause, const CacheEntry* entry, const LocationPtr& where) const;
   void raise(const std::shared_ptr<const Error>& failure);
   /// The calling thread's region that was opened last; null if it has none.

@@ -25,7 +25,7 @@ struct Region {
 };
 
 /// Why a tape is cut; the words of the messages.
-enum class Cut { Sync, StepEntry, StepExit, CompileEntry, CompileExit, Read, RunAtOnce, Barrier, Bound, Eager };
+enum class Cut { Sync, StepEntry, StepExit, CompileEntry, CompileExit, Read, RunAtOnce, Barrier, Bound, Eager, Extracted };
 const char* describe(Cut cause);
 
 /// Whether a cut of that cause breaks a region's graph in two.

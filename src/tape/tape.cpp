@@ -1,10 +1,19 @@
 #include "src/tape/tape.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "src/base/error.h"
 
 namespace spool {
+namespace {
+
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
 
 std::string describe(const LocationPtr& location) {
   if (location == nullptr || location->file.empty()) {
@@ -17,7 +26,7 @@ std::string describe(const LocationPtr& location) {
   return where;
 }
 
-Tape::Tape() : root_(std::make_unique<TapeNode>()), cursor_(root_.get()) {}
+Tape::Tape() : root_(std::make_unique<TapeNode>()), cursor_(root_.get()), number_(next_number()) {}
 
 Tape::~Tape() {
   // Children first and without recursion: a path is as long as a tape.
@@ -141,7 +150,7 @@ void Tape::reset() {
   first_ = nullptr;
   length_ = 0;
   result_bytes_ = 0;
-  ++number_;
+  number_ = next_number();
 }
 
 void Tape::prune(TapeNode* node) {

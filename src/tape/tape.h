@@ -85,7 +85,7 @@ class Tape {
   std::unique_ptr<TapeNode> root_;
   TapeNode* cursor_;
   TapeNode* first_ = nullptr;
-  std::uint64_t number_ = 1;
+  std::uint64_t number_;  ///< unique in the process: what a slot names the tape by that touched it
   std::size_t length_ = 0;
   std::size_t result_bytes_ = 0;
   std::size_t first_result_ = 0;

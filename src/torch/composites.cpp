@@ -8,6 +8,7 @@
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/linear_native.h>
 #include <ATen/ops/scaled_dot_product_attention_native.h>
+#include <ATen/ops/tensor_split_native.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <limits>
@@ -51,7 +52,13 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::T
                                                                      additive_mask(mask, query.scalar_type()), scale));
 }
 
+/// Where to split is read on the host, wherever the indices are.
+std::vector<at::Tensor> tensor_split(const at::Tensor& self, const at::Tensor& indices_or_sections, std::int64_t dim) {
+  return at::native::tensor_split(self, indices_or_sections.cpu(), dim);
+}
+
 void register_composites(torch::Library& m) {
+  m.impl("tensor_split.tensor_indices_or_sections", &tensor_split);
   m.impl("linear", &linear);
   m.impl("scaled_dot_product_attention", &attention);
 }

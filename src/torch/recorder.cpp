@@ -17,6 +17,7 @@
 #include "src/torch/lazy.h"
 #include "src/torch/op_info.h"
 #include "src/torch/run_at_once.h"
+#include "src/torch/stand_in.h"
 
 namespace spool::torch_side {
 namespace {
@@ -118,6 +119,31 @@ bool follow_resizes(const OpInfo& info, const torch::jit::Stack& stack, const to
   return resized;
 }
 
+/// Whether an out= argument shares its storage with another argument, or elements of it their place: kernels may refuse that.
+bool overlaps(const OpInfo& info, const torch::jit::Stack& stack) {
+  const auto& schema = info.handle.schema().arguments();
+  for (std::size_t i = 0; i < schema.size(); ++i) {
+    const c10::IValue& out = argument(info, stack, i);
+    if (!schema[i].is_out() || !out.isTensor() || !is_lazy(out.toTensor())) {
+      continue;
+    }
+    const at::Tensor& tensor = out.toTensor();
+    bool overlapping = !tensor.is_non_overlapping_and_dense();
+    for (std::size_t j = 0; j < schema.size(); ++j) {
+      if (j != i) {
+        visit_tensors(argument(info, stack, j), [&](const at::Tensor& other) {
+          overlapping =
+              overlapping || (is_lazy(other) && other.unsafeGetTensorImpl()->unsafe_storage().is_alias_of(tensor.storage()));
+        });
+      }
+    }
+    if (overlapping) {
+      return true;
+    }
+  }
+  return false;
+}
+
 Results results_of(const OpInfo& info, const torch::jit::Stack& inferred) {
   Results results;
   for (std::size_t i = 0; i < info.returns.size(); ++i) {
@@ -215,6 +241,10 @@ const TapeNode* record_plainly(const OpInfo& info, torch::jit::Stack& stack, Cal
   SignaturePtr signature = device.signatures().find(call);
   lock.unlock();  // what follows may take Python's lock
   const LocationPtr location = current_location();
+  if (info.op.has_mutation && overlaps(info, stack)) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    check_overlap(info.handle, meta_arguments(info, stack));
+  }
   std::optional<Results> results;
   if (signature == nullptr) {
     torch::jit::Stack inferred = meta_arguments(info, stack);

@@ -188,6 +188,17 @@ std::optional<Results> grid_sample_gradient(const Arguments& arguments) {
                  make_meta(grid.sizes(), grid.scalar_type())};
 }
 
+// max_unpool2d(self, indices, output_size): in the layout of its input
+std::optional<Results> max_unpool(const Arguments& arguments) {
+  const auto &input = arguments.tensor(0), &indices = arguments.tensor(1);
+  const auto size = arguments.integers(2);
+  expect((input.dim() == 3 || input.dim() == 4) && size.size() == 2 && input.numel() > 0);
+  expect(indices.scalar_type() == at::kLong && indices.sizes() == input.sizes());
+  auto sizes = input.sizes().vec();
+  std::copy(size.begin(), size.end(), sizes.end() - 2);
+  return Results{make_meta(sizes, input.scalar_type(), input.suggest_memory_format())};
+}
+
 }  // namespace
 
 void add_pooling_rules(RuleTable& table) {
@@ -203,6 +214,7 @@ void add_pooling_rules(RuleTable& table) {
   table["aten::pixel_unshuffle"] = pixel_unshuffle;
   table["aten::im2col"] = image_to_columns;
   table["aten::col2im"] = columns_to_image;
+  table["aten::max_unpool2d"] = max_unpool;
   table["aten::grid_sampler_2d"] = grid_sample;
   table["aten::grid_sampler_2d_backward"] = grid_sample_gradient;
 }

@@ -143,7 +143,7 @@ Results into_values_and_indices(const Arguments& arguments, int64_t dim, bool ke
   return {values, indices};
 }
 
-// median.dim_values and nanmedian.dim_values(self, dim, keepdim, values, indices)
+// median.dim_values, nanmedian.dim_values and mode.values(self, dim, keepdim, values, indices)
 std::optional<Results> median_out(const Arguments& arguments) {
   return into_values_and_indices(arguments, arguments.integer(1), arguments.boolean(2));
 }
@@ -175,6 +175,7 @@ void add_reduction_rules(RuleTable& table) {
   table["aten::logsumexp.out"] = log_sum_exp_out;
   table["aten::median.dim_values"] = median_out;
   table["aten::nanmedian.dim_values"] = median_out;
+  table["aten::mode.values"] = median_out;
   table["aten::kthvalue.values"] = kth_value_out;
   table["aten::nansum"] = nan_sum;
   table["aten::count_nonzero.dim_IntList"] = count_nonzero;

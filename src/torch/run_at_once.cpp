@@ -151,7 +151,7 @@ at::Tensor read_on_host(const at::Tensor& lazy, const char* op) {
   });
 }
 
-void write_from_host(const at::Tensor& lazy, const std::function<void(const at::Tensor&)>& fill) {
+void write_from_host(const at::Tensor& lazy, const std::function<void(const at::Tensor&)>& fill, bool by_strides) {
   with_torch_errors([&] {
     const metrics::Timer timer("TransferToDeviceTime");
     Device& device = Device::get();
@@ -174,7 +174,8 @@ void write_from_host(const at::Tensor& lazy, const std::function<void(const at::
       }
     }
     // The tape has used the old content, or only a part is written: record the write.
-    const at::Tensor source = make_empty(lazy.sizes(), c10::contiguous_strides(lazy.sizes()), lazy.scalar_type());
+    const auto rows = c10::contiguous_strides(lazy.sizes());
+    const at::Tensor source = make_empty(lazy.sizes(), by_strides ? lazy.strides() : c10::IntArrayRef(rows), lazy.scalar_type());
     const BufferPtr buffer = new_buffer(slot_of(source).nbytes);
     fill(cpu_alias(buffer, geometry_of(source)));
     slot_of(source).buffer = buffer;
@@ -184,6 +185,10 @@ void write_from_host(const at::Tensor& lazy, const std::function<void(const at::
 }
 
 void run_at_once(const OpInfo& info, torch::jit::Stack& stack) {
+  if (Extraction* extraction = Extraction::here(); extraction != nullptr) {
+    // Before anything is drawn or counted: the caller will run the graph in another way.
+    with_torch_errors([&] { extraction->abandon(str(info.op.name, " can't be recorded")); });
+  }
   const std::size_t count = info.is_number.size();
   torch::jit::Stack arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
   metrics::count(info.handle.operator_name().name);
@@ -191,10 +196,11 @@ void run_at_once(const OpInfo& info, torch::jit::Stack& stack) {
   use_host_generator(info, host);
 
   if (is_fill(info, arguments)) {
-    write_from_host(arguments[0].toTensor(), [&](const at::Tensor& target) {
+    const auto fill = [&](const at::Tensor& target) {
       host[0] = target;
       call_on_host(info, host);
-    });
+    };
+    write_from_host(arguments[0].toTensor(), fill, /*by_strides=*/true);
     torch::jit::drop(stack, count);
     stack.push_back(arguments[0]);
     return;

@@ -18,7 +18,8 @@ void run_at_once(const OpInfo& info, torch::jit::Stack& stack);
 /// A CPU tensor over the content of a lazy one, for reading. Cuts and waits if need be; throws what computing it threw.
 at::Tensor read_on_host(const at::Tensor& lazy, const char* op);
 
-/// Gives a lazy tensor new content: `fill` writes it into a CPU tensor of the same geometry.
-void write_from_host(const at::Tensor& lazy, const std::function<void(const at::Tensor&)>& fill);
+/// Gives a lazy tensor new content: `fill` writes it into a CPU tensor of the same sizes; of the same strides too if those matter to
+/// it (`by_strides`), as they do to random fills.
+void write_from_host(const at::Tensor& lazy, const std::function<void(const at::Tensor&)>& fill, bool by_strides = false);
 
 }  // namespace spool::torch_side

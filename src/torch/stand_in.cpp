@@ -163,6 +163,32 @@ bool complains_of_dtypes(const std::string& message) {
   return false;
 }
 
+bool complains_of_overlap(const std::string& message) { return message.find("unsupported operation") != std::string::npos; }
+
+// Strings name a variant of the op; a message about one begins with or quotes the argument's name.
+bool complains_of_strings(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments, const std::string& message) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].isString() && message.find(op.schema().arguments()[i].name()) != std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool small(c10::ArrayRef<c10::IValue> arguments) {
+  constexpr int64_t kMostBytes = 1 << 20;
+  int64_t bytes = 0;
+  for (const auto& argument : arguments) {
+    visit(argument, [&](const at::Tensor& tensor) { bytes += static_cast<int64_t>(tensor.nbytes()); });
+  }
+  return bytes <= kMostBytes;
+}
+
+// The trial's warnings are about numbers that nobody has asked for.
+class Silent final : public c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
 // Ops for integers only: float is no safe dtype for them.
 bool takes_integers_only(const std::string& name) {
   for (const char* prefix : {"aten::bitwise_", "aten::__", "aten::gcd", "aten::lcm"}) {
@@ -173,7 +199,7 @@ bool takes_integers_only(const std::string& name) {
   return false;
 }
 
-// Empty where all tensors are float and the op takes those.
+// Dtypes and strings. Empty where all tensors are float, the op takes those, and there are no strings.
 std::string dtype_combination(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
   std::string dtypes;
   bool all_float = true;
@@ -186,6 +212,10 @@ std::string dtype_combination(const c10::OperatorHandle& op, c10::ArrayRef<c10::
         dtypes.push_back(dtype);
       }
     });
+    if (argument.isString()) {
+      dtypes += argument.toStringRef();
+      all_float = false;
+    }
     dtypes.push_back(',');
   }
   return all_float && !takes_integers_only(op.operator_name().name) ? std::string()
@@ -218,29 +248,38 @@ bool has_untried_dtypes(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue
 }
 
 void check_dtypes(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
-  constexpr int64_t kMostBytes = 1 << 20;
-  int64_t bytes = 0;
-  for (const auto& argument : arguments) {
-    visit(argument, [&](const at::Tensor& tensor) { bytes += static_cast<int64_t>(tensor.nbytes()); });
-  }
-  if (bytes > kMostBytes) {
+  if (!small(arguments)) {
     return;
   }
-  // The trial's warnings are about numbers that nobody has asked for.
-  class Silent final : public c10::WarningHandler {
-    void process(const c10::Warning& /*warning*/) override {}
-  } handler;
+  Silent handler;
   const c10::WarningUtils::WarningHandlerGuard no_warnings(&handler);
   torch::jit::Stack stack = arguments;
   try {
     run_on_stand_ins(op, stack);
   } catch (const c10::Error& error) {
-    if (complains_of_dtypes(error.msg())) {
+    if (complains_of_dtypes(error.msg()) || complains_of_strings(op, arguments, error.msg())) {
       throw;
     }
     // Zeros are not always good values (a division, a distribution); what the values are is not the question here.
   }
   Tried::get().add(dtype_combination(op, arguments));
+}
+
+void check_overlap(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
+  if (!small(arguments)) {
+    return;
+  }
+  Silent handler;
+  const c10::WarningUtils::WarningHandlerGuard no_warnings(&handler);
+  torch::jit::Stack stack = arguments;
+  try {
+    run_on_stand_ins(op, stack);
+  } catch (const c10::Error& error) {
+    if (complains_of_overlap(error.msg())) {
+      throw;
+    }
+    // Zeros are not always good values; that is not the question here.
+  }
 }
 
 }  // namespace spool::torch_side

@@ -1,7 +1,9 @@
 """Fixtures of all Python tests: the device, and a clean state for each test."""
 
 import gc
+import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,32 @@ def clean_state():
     gc.collect()
     torch_spool.sync(wait=True)  # raises if a test left a failure unread
     assert _C.current_scope() == ""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full-ops",
+        action="store_true",
+        default=os.environ.get("SPOOL_FULL_OPS") == "1",
+        help="test_ops.py: all dtypes of all ops instead of a sample of each op (also: SPOOL_FULL_OPS=1)",
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What share of the pairs of op and dtype did what eager does (test_ops.py), by dtype and by aspect."""
+    total, passed = Counter[str](), Counter[str]()
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        pairs: dict[str, bool] = {}
+        for dtype, aspect, good in dict(report.user_properties).get("ops", []):
+            total[aspect] += 1
+            passed[aspect] += good
+            if dtype != "-":
+                pairs[dtype] = pairs.get(dtype, True) and good
+        for dtype, good in pairs.items():
+            for key in (dtype, "pairs of op and dtype"):
+                total[key] += 1
+                passed[key] += good
+    if total:
+        terminalreporter.section("ops equal to eager")
+        for key in sorted(total, key=lambda k: (k != "pairs of op and dtype", k)):
+            terminalreporter.line(f"{key}: {passed[key]} of {total[key]} ({passed[key] / total[key]:.2%})")

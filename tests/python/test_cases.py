@@ -1,7 +1,6 @@
 """What people have tried on lazy tensors and found wrong: each behaviour is here, compared with eager.
 
-Not here yet, a known issue: writes through two views of one cache inside a function that `torch.compile` compiled. It needs
-the dynamo bridge; the test comes with it.
+Functions that `torch.compile` compiled, among them one that writes through two views of one cache, are in test_dynamo.py.
 """
 
 import gc

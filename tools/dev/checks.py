@@ -29,6 +29,8 @@ def test(preset: str, cpp: bool, python: bool, full: bool, pytest_args: list[str
         python = False
     build(preset, targets=[] if cpp else MODULE)
     env = _test_environment(preset)
+    if full:
+        env["SPOOL_FULL_OPS"] = "1"  # tests/python/test_ops.py: all dtypes of all ops
     closing: list[str] = []
     failed: list[str] = []
 

@@ -52,7 +52,9 @@ def parser() -> argparse.ArgumentParser:
         epilog="Arguments that are not listed here go to pytest, and then only pytest is run:\n"
         "  ./dev test tests/python/test_step.py -k exception",
     )
-    sub.add_argument("--full", action="store_true", help="also the tests marked slow")
+    sub.add_argument(
+        "--full", action="store_true", help="also the tests marked slow, and all dtypes of all ops"
+    )
     only = sub.add_mutually_exclusive_group()
     only.add_argument("--cpp", action="store_true", help="only the C++ tests (ctest)")
     only.add_argument("--python", action="store_true", help="only the Python tests (pytest)")
