@@ -32,18 +32,19 @@ def test_train_resnet_prints_the_same_losses_as_on_the_cpu_and_reads_them_both_w
 
 
 @pytest.mark.serial
-def test_train_digits_gives_the_cpus_losses_and_its_checkpoint_gives_its_predictions(tmp_path):
+def test_train_digits_is_98_percent_right_with_the_cpus_losses_and_a_checkpoint_that_predicts_the_same(
+    tmp_path,
+):
     records = {}
     for device in ("spool", "cpu"):
         folder = tmp_path / device
         folder.mkdir()
-        run_example(
-            "train_digits.py", "--device", device, "--epochs", "2", "--losses", "losses.json", cwd=folder
-        )
+        run_example("train_digits.py", "--device", device, "--losses", "losses.json", cwd=folder)
         records[device] = json.loads((folder / "losses.json").read_text())
         assert (folder / "digits_curve.png").read_bytes().startswith(b"\x89PNG")
     assert records["spool"]["losses"] == records["cpu"]["losses"]
     assert records["spool"]["test_accuracy"] == records["cpu"]["test_accuracy"]
+    assert records["spool"]["test_accuracy"][-1] >= 0.98
     for device in ("spool", "cpu"):
         text = run_example(
             "train_digits.py",
