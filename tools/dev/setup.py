@@ -22,9 +22,6 @@ REQUIREMENTS = ROOT / "requirements.txt"
 BUILD_PACKAGES = ["libgtest-dev", "libbenchmark-dev", "libcli11-dev", "ccache"]
 LINT_PACKAGES = ["clang-format-19", "clang-tidy-19"]
 
-# PyTorch's own index of CPU builds: the one on PyPI for Linux on x86 brings gigabytes of CUDA with it.
-TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-
 
 def prepare() -> None:
     """Everything that building and running need. Takes a second when nothing is to be done."""
@@ -134,16 +131,15 @@ def _install_requirements() -> None:
 
 
 def _install_torch(pip: list, torch: str) -> None:
-    """The CPU build: from the places pip knows, else from PyTorch's index, else whatever build pip finds."""
+    """The CPU build from the places that pip knows, else whatever build pip finds."""
     if sys.platform == "linux":
         if _quiet([*pip, f"{torch}+cpu"]):
             say(f"installed {torch}+cpu")
             return
-        say(f"{torch}+cpu is not where pip looks; asking PyTorch's index of CPU builds")
-        if _quiet([*pip, "--retries", "1", "--index-url", TORCH_CPU_INDEX, f"{torch}+cpu"]):
-            say(f"installed {torch}+cpu")
-            return
-        say(f"no CPU build to be had; taking {torch} as pip finds it, which may bring CUDA's libraries")
+        say(
+            f"{torch}+cpu is not where pip looks (PIP_EXTRA_INDEX_URL can name PyTorch's index of CPU builds); "
+            f"taking {torch} as pip finds it, which may bring CUDA's libraries"
+        )
     run([*pip, torch])
 
 
