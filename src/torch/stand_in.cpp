@@ -1,5 +1,6 @@
 #include "src/torch/stand_in.h"
 
+#include "src/torch/encode.h"
 #include "src/torch/rules.h"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -22,22 +23,11 @@ namespace {
 // Calls the function for each Meta tensor in the argument.
 template <class F>
 void visit(const c10::IValue& argument, F&& function) {
-  const auto visit_tensor = [&](const at::Tensor& tensor) {
-    if (tensor.defined() && tensor.is_meta()) {
+  visit_tensors(argument, [&](const at::Tensor& tensor) {
+    if (tensor.is_meta()) {
       function(tensor);
     }
-  };
-  if (argument.isTensor()) {
-    visit_tensor(argument.toTensor());
-  } else if (argument.isTensorList()) {
-    for (const at::Tensor& tensor : argument.toTensorVector()) {
-      visit_tensor(tensor);
-    }
-  } else if (argument.isOptionalTensorList()) {
-    for (const std::optional<at::Tensor>& tensor : argument.toOptionalTensorVector()) {
-      visit_tensor(tensor.value_or(at::Tensor()));
-    }
-  }
+  });
 }
 
 class StandIns {
@@ -55,36 +45,12 @@ class StandIns {
   }
 
   c10::IValue stand_in(const c10::IValue& argument) {
-    if (argument.isTensor()) {
-      return stand_in(argument.toTensor());
-    }
-    if (argument.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& tensor : argument.toTensorVector()) {
-        list.push_back(stand_in(tensor));
-      }
-      return list;
-    }
-    if (argument.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const std::optional<at::Tensor>& tensor : argument.toOptionalTensorVector()) {
-        list.push_back(tensor.has_value() ? std::optional(stand_in(*tensor)) : std::nullopt);
-      }
-      return list;
-    }
-    return argument;
+    return map_tensors(argument, [this](const at::Tensor& tensor) { return stand_in(tensor); });
   }
 
   // The argument that a result is, resized as the op resized its stand-in; or a new Meta tensor.
   c10::IValue original(const c10::IValue& result) const {
-    if (result.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& tensor : result.toTensorVector()) {
-        list.push_back(original(tensor));
-      }
-      return list;
-    }
-    return result.isTensor() ? c10::IValue(original(result.toTensor())) : result;
+    return map_tensors(result, [this](const at::Tensor& tensor) { return original(tensor); });
   }
 
  private:
@@ -242,44 +208,43 @@ void run_on_stand_ins(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   }
 }
 
+// Runs the op on stand-ins of small arguments to see whether it refuses them; throws its error if `concerns` says that the message
+// is one that counts. False: the arguments are too large for a trial.
+template <class Concerns>
+static bool try_on_stand_ins(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const Concerns& concerns) {
+  if (!small(arguments)) {
+    return false;
+  }
+  Silent handler;
+  const c10::WarningUtils::WarningHandlerGuard no_warnings(&handler);
+  torch::jit::Stack stack = arguments;
+  try {
+    run_on_stand_ins(op, stack);
+  } catch (const c10::Error& error) {
+    if (concerns(error.msg())) {
+      throw;
+    }
+    // Zeros are not always good values (a division, a distribution); what the values are is not the question here.
+  }
+  return true;
+}
+
 bool has_untried_dtypes(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
   const std::string combination = dtype_combination(op, arguments);
   return !combination.empty() && !Tried::get().has(combination);
 }
 
 void check_dtypes(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
-  if (!small(arguments)) {
-    return;
+  const bool tried = try_on_stand_ins(op, arguments, [&](const std::string& message) {
+    return complains_of_dtypes(message) || complains_of_strings(op, arguments, message);
+  });
+  if (tried) {
+    Tried::get().add(dtype_combination(op, arguments));
   }
-  Silent handler;
-  const c10::WarningUtils::WarningHandlerGuard no_warnings(&handler);
-  torch::jit::Stack stack = arguments;
-  try {
-    run_on_stand_ins(op, stack);
-  } catch (const c10::Error& error) {
-    if (complains_of_dtypes(error.msg()) || complains_of_strings(op, arguments, error.msg())) {
-      throw;
-    }
-    // Zeros are not always good values (a division, a distribution); what the values are is not the question here.
-  }
-  Tried::get().add(dtype_combination(op, arguments));
 }
 
 void check_overlap(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
-  if (!small(arguments)) {
-    return;
-  }
-  Silent handler;
-  const c10::WarningUtils::WarningHandlerGuard no_warnings(&handler);
-  torch::jit::Stack stack = arguments;
-  try {
-    run_on_stand_ins(op, stack);
-  } catch (const c10::Error& error) {
-    if (complains_of_overlap(error.msg())) {
-      throw;
-    }
-    // Zeros are not always good values; that is not the question here.
-  }
+  try_on_stand_ins(op, arguments, complains_of_overlap);
 }
 
 }  // namespace spool::torch_side
