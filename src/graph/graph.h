@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "src/graph/kernel.h"
 #include "src/tape/call.h"
 #include "src/tape/geometry.h"
 #include "src/tape/location.h"
@@ -39,6 +40,7 @@ struct Node {
   std::vector<ValueId> results;
   std::int32_t fresh = 0;   ///< how many of `results` are the op's own; the rest are new values of mutated arguments
   LocationPtr location;
+  KernelPtr kernel;         ///< of a `spool::fused` node, whose arguments are tensors and numbers; null for all others
 };
 
 struct GraphInput {

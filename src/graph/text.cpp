@@ -25,6 +25,9 @@ class Printer {
         out_ << "  # " << describe(node.location);
       }
       out_ << '\n';
+      if (node.kernel != nullptr) {
+        kernel(*node.kernel);
+      }
     }
     out_ << (graph_.outputs.empty() ? "  return" : "  return ");
     list(graph_.outputs, [&](const GraphOutput& output) {
@@ -82,6 +85,26 @@ class Printer {
     out_ << (node.results.empty() ? "" : " = ") << (node.op != nullptr ? node.op->name : "<no op>") << '(';
     list(node.args, [&](const Arg& arg) { argument(arg); });
     out_ << ')';
+  }
+
+  void kernel(const Kernel& kernel) {
+    std::istringstream lines(text(kernel));
+    for (std::string line; std::getline(lines, line);) {
+      out_ << "    " << line << '\n';
+    }
+    for (const KernelSegment& segment : kernel.segments) {
+      out_ << "    over ";
+      brackets(segment.sizes, [&](std::int64_t size) { out_ << size; });
+      out_ << ": ";
+      list(segment.places, [&](const KernelPlace& place) {
+        out_ << (place.operand >= 0 ? "arg " : "result ") << (place.operand >= 0 ? place.operand : place.result) << " strides ";
+        brackets(place.strides, [&](std::int64_t stride) { out_ << stride; });
+        if (place.offset != 0) {
+          out_ << " offset " << place.offset;
+        }
+      });
+      out_ << '\n';
+    }
   }
 
   void argument(const Arg& arg) {

@@ -77,6 +77,9 @@ class Verifier {
     const std::vector<ValueId> old = mutated(node);
     check(node.fresh >= 0 && node.results.size() == static_cast<std::size_t>(node.fresh) + old.size(), where_, node.fresh,
           " fresh results and ", old.size(), " new values of mutated ones, got ", node.results.size(), " results");
+    if (node.kernel != nullptr) {
+      verify_kernel(graph_, node);
+    }
     for (const ValueId value : old) {
       state(value) = State::Mutated;
     }

@@ -9,6 +9,7 @@ namespace spool {
 
 namespace ops {
 const Op empty{.name = "spool::empty", .handle = nullptr, .mutates = {}, .has_mutation = false, .effect = false};
+const Op fused{.name = "spool::fused", .handle = nullptr, .mutates = {}, .has_mutation = false, .effect = false};
 }  // namespace ops
 
 namespace {

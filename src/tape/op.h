@@ -19,6 +19,8 @@ struct Op {
 namespace ops {
 /// A value of undefined content: the first use of storage that nothing has written.
 extern const Op empty;
+/// A kernel that passes have made of several ops; the node carries it (graph/kernel.h).
+extern const Op fused;
 }  // namespace ops
 
 }  // namespace spool
