@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/engine/aten/call.h"
+#include "src/engine/native/gemm.h"
 #include "src/ops/op_table.h"
 #include "src/torch/infer.h"
 
@@ -210,6 +211,12 @@ class Builder {
       const auto at = static_cast<std::size_t>(std::find(old.begin(), old.end(), arg.value) - old.begin());
       return operand(at == old.size() ? arg.value : node.results[static_cast<std::size_t>(node.fresh) + at], arg.geometry);
     };
+    if (node.results.size() == 1 && node.fresh == 1 && node.results[0] != no_value) {
+      if (auto product = gemm_step(node, operands, whole(node.results[0]))) {
+        plan_.steps.push_back(std::move(product));
+        return;
+      }
+    }
     if (node.fresh == 0) {
       plan_.steps.push_back(std::make_unique<InPlaceStep>(node, aten::AtenCall(node, operands)));
     } else if (auto call = out_call(node, operands)) {
