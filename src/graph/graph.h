@@ -72,7 +72,8 @@ std::ostream& operator<<(std::ostream& out, const Graph& graph);
 
 /// Checks the invariants; throws Error(Internal) naming the first node that breaks one:
 /// ids in range; each value defined exactly once and before use; operand geometry lies inside its value's storage; a mutated
-/// value is used by no later node and is no output; outputs cover their storage; parameters in range; results match `fresh`.
+/// value is used by no later node and is no output; outputs cover their storage; parameters in range; no constant is complex;
+/// results match `fresh`.
 void verify(const Graph& graph);
 
 }  // namespace spool

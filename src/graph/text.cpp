@@ -1,7 +1,10 @@
 // A graph as text: for dumps, `torch_spool.graph_text`, golden tests and error messages.
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <ostream>
 #include <sstream>
+#include <string_view>
 
 #include "src/graph/graph.h"
 
@@ -112,7 +115,11 @@ class Printer {
       case Tag::None: out_ << "none"; break;
       case Tag::Tensor: tensor(arg); break;
       case Tag::Number:
-        out_ << 'n' << arg.parameter;
+        if (is_constant(arg)) {
+          constant(arg);
+        } else {
+          out_ << 'n' << arg.parameter;
+        }
         if (arg.number.tensor && !arg.number.wrapped) {
           out_ << '[' << name(arg.number.dtype) << ']';
         }
@@ -128,6 +135,20 @@ class Printer {
       case Tag::String: out_ << '"' << arg.text << '"'; break;
       case Tag::Device: out_ << "device"; break;
       case Tag::Generator: out_ << 'g' << arg.parameter; break;
+    }
+  }
+
+  /// #2 for integers, #true, #2.0 or #0.1 for floating point: the shortest text that is that number and no other.
+  void constant(const Arg& arg) {
+    out_ << '#';
+    if (arg.number.kind == NumberKind::Bool) {
+      out_ << (arg.integer != 0 ? "true" : "false");
+    } else if (arg.number.kind == NumberKind::Int) {
+      out_ << arg.integer;
+    } else {
+      std::array<char, 32> digits{};
+      const std::string_view shortest(digits.data(), std::to_chars(digits.begin(), digits.end(), arg.real).ptr);
+      out_ << shortest << (shortest.find_first_of(".enf") == std::string_view::npos ? ".0" : "");
     }
   }
 

@@ -98,7 +98,10 @@ class Verifier {
   }
 
   void check_parameters(const Arg& arg) const {
-    if (arg.tag == Tag::Number) {
+    if (is_constant(arg)) {
+      check(arg.parameter == -1 && arg.number.kind != NumberKind::Complex, where_,
+            "a number to be a parameter or a constant that isn't complex, got parameter ", arg.parameter);
+    } else if (arg.tag == Tag::Number) {
       check(arg.parameter >= 0 && arg.parameter < graph_.numbers, where_, "a number below ", graph_.numbers, ", got ",
             arg.parameter);
     } else if (arg.tag == Tag::Generator) {

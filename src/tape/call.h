@@ -99,14 +99,18 @@ struct Arg {
   std::int32_t value = -1;         ///< Tensor, in a graph: the value it reads (and, if `writes`, replaces)
   bool writes = false;             ///< Tensor
   NumberType number;               ///< Number
-  std::int32_t parameter = -1;     ///< Number, Generator: its place among the plan's numbers, generators
-  std::int64_t integer = 0;        ///< Int, Bool
-  double real = 0;                 ///< Double
+  std::int32_t parameter = -1;     ///< Number, Generator: its place among the plan's numbers, generators (see `is_constant`)
+  std::int64_t integer = 0;        ///< Int, Bool; a constant Number of kind Bool or Int
+  double real = 0;                 ///< Double; a constant Number of kind Double
   std::vector<std::int64_t> list;  ///< IntList, BoolList
   std::vector<double> reals;       ///< DoubleList
   std::vector<Arg> elements;       ///< TensorList, NumberList
   std::string text;                ///< String
 };
+
+/// Whether a Number in a graph is a constant that a pass has put there, not a parameter: its value is `integer` or `real`, as its kind
+/// says. There are no complex constants.
+inline bool is_constant(const Arg& arg) { return arg.tag == Tag::Number && arg.parameter < 0; }
 
 /// Decodes words into arguments; `value`, `writes` and `parameter` are left for the caller.
 std::vector<Arg> decode(const std::vector<std::int64_t>& words);

@@ -5,7 +5,10 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <unordered_map>
+
+#include "src/ops/find_op.h"
 
 namespace spool::torch_side {
 namespace {
@@ -97,4 +100,16 @@ const OpInfo& op_info(const c10::OperatorHandle& handle) {
   return *info;
 }
 
+namespace {
+
+const Op* find_by_name(std::string_view name) {
+  const std::size_t dot = name.find('.');
+  const std::string overload(dot == std::string_view::npos ? "" : name.substr(dot + 1));
+  const auto handle = c10::Dispatcher::singleton().findSchema({std::string(name.substr(0, dot)), overload});
+  return handle.has_value() ? &op_info(*handle).op : nullptr;
+}
+
+[[maybe_unused]] const bool finder_is_set = (set_op_finder(&find_by_name), true);
+
+}  // namespace
 }  // namespace spool::torch_side

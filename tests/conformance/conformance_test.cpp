@@ -226,6 +226,39 @@ TEST_P(Conformance, NumbersAreParameters) {
   test::expect_equal(test::run(tested, *plan, first), first);
 }
 
+/// Puts this run's numbers into the graph.
+void make_constant(Arg& arg, const std::vector<Number>& numbers) {
+  if (arg.tag == Tag::Number) {
+    const Number& number = numbers.at(static_cast<std::size_t>(arg.parameter));
+    arg.integer = number.integer;
+    arg.real = number.real;
+    arg.parameter = -1;
+  }
+  for (Arg& element : arg.elements) {
+    make_constant(element, numbers);
+  }
+}
+
+TEST_P(Conformance, NumbersMayBeConstants) {
+  GraphBuilder b;
+  const auto x = b.input(at::randn({6}));
+  const auto y = b.one("aten::mul.Tensor", {x, wrapped(0.3)});
+  b.output(b.one("aten::add.Tensor", {x, y, -2.5}));
+  b.output(b.one("aten::clamp", {x, at::Scalar(-1), at::Scalar(1)}));
+  b.output(b.call("aten::_foreach_add.ScalarList",
+                  {c10::List<at::Tensor>({x, y}), c10::List<c10::Scalar>({at::Scalar(2), at::Scalar(0.5)})})
+               .at(1));
+  for (Node& node : b.graph.nodes) {
+    for (Arg& arg : node.args) {
+      make_constant(arg, b.numbers);
+    }
+  }
+  b.numbers.clear();
+  b.graph.numbers = 0;
+  verify(b.graph);
+  check(name(), b);
+}
+
 TEST_P(Conformance, RandomOpsStartFromTheGivenState) {
   GraphBuilder b;
   at::Generator generator = at::detail::createCPUGenerator(42);

@@ -120,5 +120,23 @@ TEST(Mutated, NamesEachValueOnceInArgumentOrder) {
   EXPECT_EQ(mutated(node), (std::vector<ValueId>{y, x}));
 }
 
+TEST(GraphText, WritesConstantsAsTheShortestTextThatIsOnlyThem) {
+  SmallGraph g;
+  const ValueId x = g.input(f32({2}));
+  const auto constant = [](NumberKind kind, std::int64_t integer, double real) {
+    Arg arg;
+    arg.tag = Tag::Number;
+    arg.number.kind = kind;
+    arg.integer = integer;
+    arg.real = real;
+    return arg;
+  };
+  g.output(g.make(add,
+                  {g.read(x), constant(NumberKind::Double, 0, 0.1), constant(NumberKind::Double, 0, 2),
+                   constant(NumberKind::Int, 2, 0), constant(NumberKind::Bool, 1, 0), constant(NumberKind::Double, 0, 1e300)},
+                  f32({2})));
+  EXPECT_NE(text(g.graph).find("test::add(%0, #0.1, #2.0, #2, #true, #1e+300)"), std::string::npos) << text(g.graph);
+}
+
 }  // namespace
 }  // namespace spool::test

@@ -110,6 +110,15 @@ TEST(Verify, ParametersAreInRange) {
   expect_failure(h.graph, "a generator below 0, got 0");
 }
 
+TEST(Verify, ConstantsAreNotComplex) {
+  Good g;
+  g.graph.nodes[0].args.push_back(g.number());
+  g.graph.nodes[0].args.back().parameter = -1;
+  EXPECT_NO_THROW(verify(g.graph));
+  g.graph.nodes[0].args.back().number.kind = NumberKind::Complex;
+  expect_failure(g.graph, "a parameter or a constant that isn't complex");
+}
+
 TEST(Verify, ResultsMatchFreshAndMutated) {
   Good g;
   g.graph.nodes[1].fresh = 1;

@@ -34,6 +34,13 @@ c10::Scalar scalar(const NumberType& type, const Number& number) {
   fail(ErrorKind::Internal, "[spool] a number of unknown kind ", static_cast<int>(type.kind), ". Please report this.");
 }
 
+c10::Scalar scalar(const Arg& arg, std::span<const Number> numbers) {
+  if (is_constant(arg)) {
+    return scalar(arg.number, Number{.integer = arg.integer, .real = arg.real});
+  }
+  return scalar(arg.number, numbers[static_cast<std::size_t>(arg.parameter)]);
+}
+
 /// As the stack expects it for an argument of that kind.
 c10::IValue boxed(const c10::Scalar& value, c10::TypeKind kind) {
   switch (kind) {
@@ -111,7 +118,11 @@ at::Tensor AtenCall::number_tensor(const Arg& arg) {
   if (arg.number.wrapped) {
     tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
   }
-  patches_.push_back({.arg = arg, .tensor = tensor});
+  if (is_constant(arg)) {
+    store(tensor, scalar(arg, {}));
+  } else {
+    patches_.push_back({.arg = arg, .tensor = tensor});
+  }
   return tensor;
 }
 
@@ -123,6 +134,9 @@ c10::IValue AtenCall::convert(const Arg& arg, const c10::Type& declared, std::si
     case Tag::Number:
       if (type.kind() == c10::TypeKind::TensorType) {
         return number_tensor(arg);
+      }
+      if (is_constant(arg)) {
+        return boxed(scalar(arg, {}), type.kind());
       }
       patches_.push_back({.position = position, .kind = type.kind(), .arg = arg, .tensor = {}});
       return {};
@@ -161,19 +175,18 @@ c10::IValue AtenCall::convert_list(const Arg& arg, const c10::Type& type, std::s
 }
 
 void AtenCall::patch(torch::jit::Stack& stack, std::span<const Number> numbers, std::span<const GeneratorState> generators) {
-  const auto number = [&](const Arg& arg) { return scalar(arg.number, numbers[static_cast<std::size_t>(arg.parameter)]); };
   for (const Patch& patch : patches_) {
     if (patch.tensor.defined()) {
-      store(patch.tensor, number(patch.arg));
+      store(patch.tensor, scalar(patch.arg, numbers));
     } else if (patch.arg.tag == Tag::Number) {
-      stack[patch.position] = boxed(number(patch.arg), patch.kind);
+      stack[patch.position] = boxed(scalar(patch.arg, numbers), patch.kind);
     } else if (patch.arg.tag == Tag::Generator) {
       const auto& state = generators[static_cast<std::size_t>(patch.arg.parameter)];
       stack[patch.position] = static_cast<const at::Generator*>(state.get())->clone();
     } else {
       c10::List<c10::Scalar> list;
       for (const Arg& element : patch.arg.elements) {
-        list.push_back(number(element));
+        list.push_back(scalar(element, numbers));
       }
       stack[patch.position] = std::move(list);
     }
