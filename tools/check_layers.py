@@ -3,7 +3,7 @@
 
 The core (src/base, tape, graph, ops, passes, cache, runtime and the files directly in src/engine) includes no
 header of PyTorch, LLVM, PJRT or Python, and none of our own that lies outside the core. Only src/engine/native
-includes LLVM, only src/engine/pjrt includes PJRT, only python/ and tests/ include pybind11. Of src/, only
+includes LLVM or oneDNN, only src/engine/pjrt includes PJRT, only python/ and tests/ include pybind11. Of src/, only
 src/base reads environment variables.
 """
 
@@ -20,6 +20,7 @@ SUFFIXES = {".h", ".hpp", ".cpp", ".cc", ".inc", ".def"}
 FAMILIES = {
     "torch": re.compile(r"^(torch|ATen|c10|caffe2)/"),
     "LLVM": re.compile(r"^(llvm|llvm-c|clang|mlir)/"),
+    "oneDNN": re.compile(r"^(oneapi/dnnl/|dnnl)"),
     "PJRT": re.compile(r"(^|/)pjrt_c_api|^(xla|tsl)/"),
     "Python": re.compile(r"^(pybind11/|Python\.h$)"),
 }
@@ -30,6 +31,7 @@ ALLOWED = {
         *["include/", "python/", "tests/", "bench/", "examples/"],
     ],
     "LLVM": ["src/engine/native/"],
+    "oneDNN": ["src/engine/native/"],
     "PJRT": ["src/engine/pjrt/"],
     "Python": ["python/", "tests/"],
 }

@@ -10,6 +10,7 @@
 #include "src/base/error.h"
 #include "src/engine/aten/call.h"
 #include "src/engine/native/gemm.h"
+#include "src/engine/native/onednn_step.h"
 #include "src/ops/op_table.h"
 #include "src/torch/infer.h"
 
@@ -217,7 +218,9 @@ class Builder {
         return;
       }
     }
-    if (node.fresh == 0) {
+    if (auto step = onednn_step(graph_, node, {operands, [&](ValueId id) { return whole(id); }})) {
+      plan_.steps.push_back(std::move(step));
+    } else if (node.fresh == 0) {
       plan_.steps.push_back(std::make_unique<InPlaceStep>(node, aten::AtenCall(node, operands)));
     } else if (auto call = out_call(node, operands)) {
       plan_.steps.push_back(std::make_unique<InPlaceStep>(node, std::move(*call)));

@@ -6,8 +6,10 @@
 #include "src/engine/aten/call.h"
 #include "src/engine/aten/memory.h"
 #include "src/engine/native/arena.h"
+#include "src/engine/native/onednn_step.h"
 #include "src/engine/native/plan.h"
 #include "src/engine/native/planned_allocator.h"
+#include "src/passes/layout.h"
 
 namespace spool::native {
 namespace {
@@ -50,7 +52,9 @@ class NativeEngine final : public Engine {
  public:
   std::string name() const override { return "native"; }
 
-  std::unique_ptr<Plan> compile(const Graph& graph) override { return std::make_unique<NativePlan>(graph, arena_); }
+  std::unique_ptr<Plan> compile(const Graph& graph) override {
+    return std::make_unique<NativePlan>(assign_layouts(graph, &choose_convolution), arena_);
+  }
 
   void run(Plan& any_plan, const RunArgs& args) override {
     auto& plan = static_cast<NativePlan&>(any_plan);
