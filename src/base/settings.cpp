@@ -38,6 +38,7 @@ Settings read() {
       .engine = text("SPOOL_ENGINE", "native"),
       .dump_graphs = text("SPOOL_DUMP_GRAPHS", ""),
       .log = text("SPOOL_LOG", ""),
+      .decompose = flag("SPOOL_DECOMPOSE", false),
       .cache_size = number("SPOOL_CACHE_SIZE", 1024, 1),
       .max_tape_ops = number("SPOOL_MAX_TAPE_OPS", 2048, 1),
       .max_tape_bytes = number("SPOOL_MAX_TAPE_BYTES", std::size_t{2} << 30U, 1),

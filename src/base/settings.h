@@ -10,11 +10,12 @@ struct Settings {
   std::string engine;         ///< SPOOL_ENGINE: "native" (default) or "reference".
   std::string dump_graphs;    ///< SPOOL_DUMP_GRAPHS: a folder that gets the text of every compiled graph; empty = off.
   std::string log;            ///< SPOOL_LOG: comma-separated subjects: compile, break, launch.
-  std::size_t cache_size;     ///< SPOOL_CACHE_SIZE: plans kept by the compile cache (default 1024, at least 1).
-  std::size_t max_tape_ops;   ///< SPOOL_MAX_TAPE_OPS: ops after which an uncut tape is cut by itself (default 2048).
-  std::size_t max_tape_bytes; ///< SPOOL_MAX_TAPE_BYTES: bytes of results after which it is cut by itself (default 2 GiB).
-  std::size_t in_flight;      ///< SPOOL_IN_FLIGHT: launched plans that may wait in the queue (default 2, at least 1).
-  bool follow;                ///< SPOOL_FOLLOW: whether known tapes are followed by comparing (default on).
+  bool decompose = false;  ///< SPOOL_DECOMPOSE: take composite operations apart although nothing fuses the pieces (for tests).
+  std::size_t cache_size;  ///< SPOOL_CACHE_SIZE: plans kept by the compile cache (default 1024, at least 1).
+  std::size_t max_tape_ops;  ///< SPOOL_MAX_TAPE_OPS: ops after which an uncut tape is cut by itself (default 2048).
+  std::size_t max_tape_bytes;  ///< SPOOL_MAX_TAPE_BYTES: bytes of results after which it is cut by itself (default 2 GiB).
+  std::size_t in_flight;  ///< SPOOL_IN_FLIGHT: launched plans that may wait in the queue (default 2, at least 1).
+  bool follow;  ///< SPOOL_FOLLOW: whether known tapes are followed by comparing (default on).
 
   bool logs(const std::string& subject) const;
 };

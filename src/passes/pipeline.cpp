@@ -9,6 +9,7 @@
 #include "src/base/error.h"
 #include "src/base/settings.h"
 #include "src/passes/dead_code.h"
+#include "src/passes/decompose.h"
 
 namespace spool {
 namespace {
@@ -18,8 +19,11 @@ struct Pass {
   Graph (*run)(Graph);
 };
 
+Graph decompose_if_asked(Graph graph) { return settings().decompose ? decompose(std::move(graph)) : graph; }
+
 /// What every graph goes through, in order.
 constexpr std::array passes{
+    Pass{"decompose", &decompose_if_asked},
     Pass{"dead_code", &dead_code},
 };
 

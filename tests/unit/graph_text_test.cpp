@@ -1,26 +1,11 @@
 // The text of graphs, against tests/golden. SPOOL_UPDATE_GOLDEN=1 writes the files anew.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
-
+#include "tests/unit/golden.h"
 #include "tests/unit/small_graph.h"
 
 namespace spool::test {
 namespace {
-
-void expect_golden(const std::string& file, const std::string& text) {
-  const std::string path = std::string(SPOOL_SOURCE_DIR) + "/tests/golden/" + file;
-  if (std::getenv("SPOOL_UPDATE_GOLDEN") != nullptr) {
-    std::ofstream(path) << text;
-  }
-  std::ifstream stream(path);
-  ASSERT_TRUE(stream.is_open()) << path;
-  std::ostringstream golden;
-  golden << stream.rdbuf();
-  EXPECT_EQ(text, golden.str());
-}
 
 /// A little of everything that a graph can hold.
 SmallGraph everything() {

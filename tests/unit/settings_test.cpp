@@ -19,7 +19,7 @@ using Variables = std::initializer_list<std::pair<const char*, const char*>>;
 template <class Show>
 [[noreturn]] void read_with(Variables variables, const Show& show) {
   for (const char* name : {"SPOOL_ENGINE", "SPOOL_DUMP_GRAPHS", "SPOOL_LOG", "SPOOL_CACHE_SIZE", "SPOOL_MAX_TAPE_OPS",
-                           "SPOOL_MAX_TAPE_BYTES", "SPOOL_IN_FLIGHT", "SPOOL_FOLLOW"}) {
+                           "SPOOL_MAX_TAPE_BYTES", "SPOOL_IN_FLIGHT", "SPOOL_FOLLOW", "SPOOL_DECOMPOSE"}) {
     unsetenv(name);
   }
   for (const auto& [name, value] : variables) {

@@ -1,0 +1,37 @@
+// Decompositions: composite ops in terms of pointwise ops and reductions, which engines fuse. One row for each op; the functions stand in
+// decompositions_*.cpp by family, on a Builder.
+//
+// What a decomposition computes is as accurate as ATen's kernel, not equal to the last bit: statistics take two passes, and
+// float16 and bfloat16 are computed in float32 and rounded once. Results lie as recorded.
+#pragma once
+
+#include <map>
+#include <string_view>
+#include <unordered_map>
+
+#include "src/graph/graph.h"
+#include "src/ops/builder.h"
+
+namespace spool {
+
+/// What one decomposition tells later ones of the same graph.
+struct Decomposed {
+  /// Values that a log-softmax taken apart gave, and along which dimension.
+  std::unordered_map<ValueId, std::size_t> log_softmax;
+  /// Gradients that are zero but for at most one class of dimension 1: the sums over classes.
+  std::unordered_map<ValueId, View> one_hot_sums;
+};
+
+/// Makes nodes that define all results of `node`, or returns false if this call of the op is better left whole (what it has made by
+/// then is dropped).
+using Decomposition = bool (*)(const Node& node, Builder& b, Decomposed& known);
+using DecompositionTable = std::map<std::string_view, Decomposition>;
+
+/// nullptr if the op is not composite.
+Decomposition decomposition(std::string_view op);
+
+void add_normalisation_decompositions(DecompositionTable& table);
+void add_softmax_decompositions(DecompositionTable& table);
+void add_loss_decompositions(DecompositionTable& table);
+
+}  // namespace spool
