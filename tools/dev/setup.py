@@ -19,7 +19,7 @@ PYTHON = VENV / "bin" / "python"
 REQUIREMENTS = ROOT / "requirements.txt"
 
 # What apt installs, for Debian 12 and Ubuntu 24.04. Other systems: the same by their own names.
-BUILD_PACKAGES = ["libgtest-dev", "libbenchmark-dev", "libcli11-dev", "ccache"]
+BUILD_PACKAGES = ["llvm-19-dev", "libgtest-dev", "libbenchmark-dev", "libcli11-dev", "ccache"]
 LINT_PACKAGES = ["clang-format-19", "clang-tidy-19"]
 
 

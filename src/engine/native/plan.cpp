@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/engine/aten/call.h"
+#include "src/engine/native/fused_step.h"
 #include "src/engine/native/gemm.h"
 #include "src/engine/native/onednn_step.h"
 #include "src/ops/op_table.h"
@@ -179,6 +180,7 @@ class Builder {
         add(node);
       }
     }
+    compile_steps(fused_);
   }
 
  private:
@@ -206,6 +208,12 @@ class Builder {
   }
 
   void add(const Node& node) {
+    if (node.kernel != nullptr) {
+      auto step = std::make_unique<FusedStep>(node, plan_.memory);
+      fused_.push_back(step.get());
+      plan_.steps.push_back(std::move(step));
+      return;
+    }
     // All operands of a mutated value see its next value's memory, as all of them saw the one storage.
     const std::vector<ValueId> old = mutated(node);
     const aten::AtenCall::Operand operands = [&](const Arg& arg) {
@@ -261,6 +269,7 @@ class Builder {
 
   const Graph& graph_;
   NativePlan& plan_;
+  std::vector<FusedStep*> fused_;
 };
 
 }  // namespace

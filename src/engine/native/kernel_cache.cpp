@@ -1,0 +1,147 @@
+#include "src/engine/native/kernel_cache.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <list>
+#include <mutex>
+#include <new>
+#include <string>
+#include <thread>
+#include <unordered_map>
+
+#include "src/base/error.h"
+#include "src/engine/native/jit.h"
+
+namespace spool::native {
+namespace {
+
+constexpr std::size_t capacity = 4096;
+
+/// The latest kernels by their form's key.
+class Cache {
+ public:
+  KernelCodePtr find(const std::string& key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = index_.find(key);
+    if (found == index_.end()) {
+      return nullptr;
+    }
+    ++stats_.hits;
+    order_.splice(order_.begin(), order_, found->second);
+    return found->second->second;
+  }
+
+  /// Keeps `code`, unless another thread was first; returns what is kept.
+  KernelCodePtr insert(const std::string& key, KernelCodePtr code, double seconds) {
+    const std::lock_guard lock(mutex_);
+    ++stats_.compiled;
+    stats_.seconds += seconds;
+    if (const auto found = index_.find(key); found != index_.end()) {
+      return found->second->second;
+    }
+    order_.emplace_front(key, std::move(code));
+    index_.emplace(key, order_.begin());
+    if (order_.size() > capacity) {
+      index_.erase(order_.back().first);
+      order_.pop_back();
+    }
+    return order_.front().second;
+  }
+
+  KernelCacheStats stats() {
+    const std::lock_guard lock(mutex_);
+    return stats_;
+  }
+
+ private:
+  using Entry = std::pair<std::string, KernelCodePtr>;
+  std::mutex mutex_;
+  std::list<Entry> order_;
+  std::unordered_map<std::string, std::list<Entry>::iterator> index_;
+  KernelCacheStats stats_;
+};
+
+/// Never destroyed: plans may outlive static objects.
+Cache& cache() {
+  static auto* const made = new Cache;
+  return *made;
+}
+
+KernelCodePtr compile(const Form& form, const std::string& key) {
+  const auto begin = std::chrono::steady_clock::now();
+  GeneratedCode generated = generate(form);
+  std::vector<std::string> entries{"run"};
+  if (generated.finish) {
+    entries.emplace_back("finish");
+  }
+  const std::vector<void*> addresses = jit::link(generated.object, generated.symbols, entries);
+  auto code = std::make_shared<KernelCode>();
+  code->run = reinterpret_cast<KernelCode::Function>(addresses[0]);
+  code->finish = generated.finish ? reinterpret_cast<KernelCode::Function>(addresses[1]) : nullptr;
+  code->partials = partials(form);
+  code->object = std::move(generated.object);
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  return cache().insert(key, std::move(code), taken.count());
+}
+
+}  // namespace
+
+std::vector<KernelCodePtr> compile_kernels(std::span<const Form> forms) {
+  std::vector<KernelCodePtr> result(forms.size());
+  std::vector<std::string> keys;
+  std::unordered_map<std::string, std::size_t> first;  // of those to compile: where the key occurs first
+  std::vector<std::size_t> missing;
+  keys.reserve(forms.size());
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    keys.push_back(forms[i].key());
+    if (first.count(keys[i]) == 0 && (result[i] = cache().find(keys[i])) == nullptr) {
+      first.emplace(keys[i], i);
+      missing.push_back(i);
+    }
+  }
+  std::atomic<std::size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    for (std::size_t at = next++; at < missing.size(); at = next++) {
+      const std::size_t i = missing[at];
+      try {
+        result[i] = compile(forms[i], keys[i]);
+      } catch (const std::bad_alloc&) {
+        const std::lock_guard lock(mutex);
+        failure = std::make_exception_ptr(Error(ErrorKind::OutOfMemory, "[compile] Out of memory while compiling a kernel."));
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        failure = std::current_exception();
+      }
+    }
+  };
+  std::vector<std::thread> helpers;
+  const std::size_t threads = std::min<std::size_t>(missing.size(), std::max(1U, std::thread::hardware_concurrency()));
+  for (std::size_t i = 1; i < threads; ++i) {
+    try {
+      helpers.emplace_back(work);
+    } catch (const std::system_error&) {
+      break;  // no more threads to be had: this one does the rest
+    }
+  }
+  work();
+  for (std::thread& helper : helpers) {
+    helper.join();
+  }
+  if (failure) {
+    std::rethrow_exception(failure);
+  }
+  for (std::size_t i = 0; i < forms.size(); ++i) {
+    if (result[i] == nullptr) {
+      result[i] = result[first.at(keys[i])];
+    }
+  }
+  return result;
+}
+
+KernelCacheStats kernel_cache_stats() { return cache().stats(); }
+
+}  // namespace spool::native
