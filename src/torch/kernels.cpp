@@ -1,6 +1,7 @@
 // Registrations on key XLA: the recorder for every op, and the few ops that are not recorded: those that make tensors, change
 // metadata only, or cross between host and device.
 #include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
@@ -9,7 +10,9 @@
 
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/_to_copy_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty_like_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
@@ -71,16 +74,36 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, c1
   at::TensorImpl& impl = *self.unsafeGetTensorImpl();
   impl.set_storage_keep_dtype(std::move(source));
   impl.set_storage_offset(offset);
-  const auto rows = c10::contiguous_strides(sizes);
+  // As the CPU's: without strides, a tensor that has the sizes already keeps its own.
+  const auto rows =
+      strides.data() == nullptr && impl.sizes() == sizes ? c10::DimVector(impl.strides()) : c10::contiguous_strides(sizes);
   resize(self, sizes, strides.empty() ? c10::IntArrayRef(rows) : strides);
   return self;
 }
 
 at::Tensor& set_nothing(at::Tensor& self) { return set_storage(self, adopt(*new Slot(0)), 0, {0}, {}); }
 
+/// Whether all elements of an expanded tensor are one.
+bool is_expanded_number(const at::Tensor& tensor) {
+  for (int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.size(i) != 1 && tensor.stride(i) != 0) {
+      return false;
+    }
+  }
+  return tensor.dim() != 0 && tensor.numel() != 0;
+}
+
 void record_copy(const at::Tensor& target, const at::Tensor& source, bool non_blocking) {
   static const c10::OperatorHandle copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  static const c10::OperatorHandle clone = c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", "");
   torch::jit::Stack stack{target, source, non_blocking};
+  // x[:] = x[0] is a fill on the CPU, which reads the number before it writes; for other devices Python makes it a copy.
+  if (source.storage().is_alias_of(target.storage()) && is_expanded_number(source)) {
+    const at::Tensor number = at::native::as_strided_tensorimpl(source, {}, {}, source.storage_offset());
+    torch::jit::Stack cloned{number, c10::IValue()};
+    record(clone, &cloned);
+    stack[1] = cloned[0];
+  }
   record(copy, &stack);
 }
 
@@ -122,6 +145,35 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
   return copy_from(source, target, false);
 }
 
+/// The strides that copies on the CPU have: those of a dense tensor, the order of its dimensions of any other. For devices of this name
+/// ATen makes rows instead.
+std::vector<int64_t> strides_like(const at::Tensor& self) {
+  return self.is_non_overlapping_and_dense() ? self.strides().vec() : at::infer_dense_strides(self.sizes(), self.strides());
+}
+
+at::Tensor empty_like(const at::Tensor& self, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                      std::optional<at::Device> device, std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format) {
+  if (!device.value_or(self.device()).is_xla() || layout.value_or(at::kStrided) != at::kStrided ||
+      format.value_or(at::MemoryFormat::Preserve) != at::MemoryFormat::Preserve) {
+    return at::native::empty_like(self, dtype, layout, device, pin_memory, format);
+  }
+  return empty_strided(self.sizes(), strides_like(self), dtype.value_or(self.scalar_type()), layout, device, pin_memory);
+}
+
+/// ATen's own, from or to the device, but for the strides.
+at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                   std::optional<at::Device> device, std::optional<bool> pin_memory, bool non_blocking,
+                   std::optional<at::MemoryFormat> format) {
+  const bool to_lazy = device.value_or(self.device()).is_xla() && layout.value_or(self.layout()) == at::kStrided;
+  if (!to_lazy || format.value_or(at::MemoryFormat::Preserve) != at::MemoryFormat::Preserve || self.layout() != at::kStrided ||
+      self.is_quantized()) {
+    return at::native::_to_copy(self, dtype, layout, device, pin_memory, non_blocking, format);
+  }
+  at::Tensor result =
+      empty_strided(self.sizes(), strides_like(self), dtype.value_or(self.scalar_type()), layout, device, pin_memory);
+  return copy_(result, self, non_blocking);
+}
+
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   return at::native::_local_scalar_dense_cpu(read_on_host(self, "aten::_local_scalar_dense"));
 }
@@ -158,6 +210,7 @@ TORCH_LIBRARY_IMPL(_, XLA, m) { m.fallback(recorder()); }
 TORCH_LIBRARY_IMPL(aten, XLA, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &empty_strided);
+  m.impl("empty_like", &empty_like);
   m.impl("resize_", &resize_);
 
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
@@ -175,6 +228,7 @@ TORCH_LIBRARY_IMPL(aten, XLA, m) {
   m.impl("copy_", &copy_);
   m.impl("_copy_from", &copy_from);
   m.impl("_copy_from_and_resize", &copy_from_and_resize);
+  m.impl("_to_copy", &to_copy);
   m.impl("_local_scalar_dense", &local_scalar_dense);
   m.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 

@@ -119,24 +119,42 @@ bool follow_resizes(const OpInfo& info, const torch::jit::Stack& stack, const to
   return resized;
 }
 
-/// Whether an out= argument shares its storage with another argument, or elements of it their place: kernels may refuse that.
+/// Eager looks for elements that share their place by strides of 0 only.
+bool is_expanded(const at::Tensor& tensor) {
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.size(i) > 1 && tensor.stride(i) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Whether two tensors share a storage. As in-place operand and operand of one op, those of one geometry are all the same element by element.
+bool may_clash(const at::Tensor& written, const at::Tensor& other, bool is_out) {
+  return is_lazy(other) && other.unsafeGetTensorImpl()->unsafe_storage().is_alias_of(written.storage()) &&
+         (is_out || geometry_of(written) != geometry_of(other));
+}
+
+/// Whether something that is written shares its storage with another argument, or elements of it their place: kernels may refuse that.
 bool overlaps(const OpInfo& info, const torch::jit::Stack& stack) {
   const auto& schema = info.handle.schema().arguments();
   for (std::size_t i = 0; i < schema.size(); ++i) {
-    const c10::IValue& out = argument(info, stack, i);
-    if (!schema[i].is_out() || !out.isTensor() || !is_lazy(out.toTensor())) {
+    if (info.op.mutates[i] == 0) {
       continue;
     }
-    const at::Tensor& tensor = out.toTensor();
-    bool overlapping = !tensor.is_non_overlapping_and_dense();
-    for (std::size_t j = 0; j < schema.size(); ++j) {
-      if (j != i) {
+    bool overlapping = false;
+    visit_tensors(argument(info, stack, i), [&](const at::Tensor& written) {
+      if (!is_lazy(written) || overlapping) {
+        return;
+      }
+      overlapping = is_expanded(written) || (schema[i].is_out() && !written.is_non_overlapping_and_dense());
+      for (std::size_t j = 0; j < schema.size() && !overlapping; ++j) {
         visit_tensors(argument(info, stack, j), [&](const at::Tensor& other) {
-          overlapping =
-              overlapping || (is_lazy(other) && other.unsafeGetTensorImpl()->unsafe_storage().is_alias_of(tensor.storage()));
+          const bool itself = other.is_same(written) && i == j;
+          overlapping = overlapping || (!itself && may_clash(written, other, schema[i].is_out()));
         });
       }
-    }
+    });
     if (overlapping) {
       return true;
     }

@@ -141,13 +141,12 @@ bool complains_of_strings(const c10::OperatorHandle& op, c10::ArrayRef<c10::IVal
   return false;
 }
 
-bool small(c10::ArrayRef<c10::IValue> arguments) {
-  constexpr int64_t kMostBytes = 1 << 20;
+bool small(c10::ArrayRef<c10::IValue> arguments, int64_t most_bytes) {
   int64_t bytes = 0;
   for (const auto& argument : arguments) {
     visit(argument, [&](const at::Tensor& tensor) { bytes += static_cast<int64_t>(tensor.nbytes()); });
   }
-  return bytes <= kMostBytes;
+  return bytes <= most_bytes;
 }
 
 // The trial's warnings are about numbers that nobody has asked for.
@@ -211,8 +210,9 @@ void run_on_stand_ins(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 // Runs the op on stand-ins of small arguments to see whether it refuses them; throws its error if `concerns` says that the message
 // is one that counts. False: the arguments are too large for a trial.
 template <class Concerns>
-static bool try_on_stand_ins(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const Concerns& concerns) {
-  if (!small(arguments)) {
+static bool try_on_stand_ins(const c10::OperatorHandle& op, const torch::jit::Stack& arguments, int64_t most_bytes,
+                             const Concerns& concerns) {
+  if (!small(arguments, most_bytes)) {
     return false;
   }
   Silent handler;
@@ -235,7 +235,7 @@ bool has_untried_dtypes(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue
 }
 
 void check_dtypes(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
-  const bool tried = try_on_stand_ins(op, arguments, [&](const std::string& message) {
+  const bool tried = try_on_stand_ins(op, arguments, 1 << 20, [&](const std::string& message) {
     return complains_of_dtypes(message) || complains_of_strings(op, arguments, message);
   });
   if (tried) {
@@ -244,7 +244,7 @@ void check_dtypes(const c10::OperatorHandle& op, const torch::jit::Stack& argume
 }
 
 void check_overlap(const c10::OperatorHandle& op, const torch::jit::Stack& arguments) {
-  try_on_stand_ins(op, arguments, complains_of_overlap);
+  try_on_stand_ins(op, arguments, 64 << 20, complains_of_overlap);
 }
 
 }  // namespace spool::torch_side

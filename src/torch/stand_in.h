@@ -16,8 +16,8 @@ void run_on_stand_ins(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 // arguments of up to a megabyte in all. Float is taken to be known everywhere. Thread-safe.
 void check_dtypes(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
 
-// Throws eager's error if an out= argument overlaps with itself or with another argument in a way that op's CPU kernel refuses. For arguments
-// of up to a megabyte in all; larger ones are refused when they run. Thread-safe.
+// Throws eager's error if an argument that is written overlaps with itself or with another argument in a way that op's CPU kernel refuses.
+// For arguments of up to 64 megabytes in all; larger ones are refused when they run. Thread-safe.
 void check_overlap(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
 
 // Whether check_dtypes() would try these arguments.

@@ -49,6 +49,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("SPOOL_FULL_OPS") == "1",
         help="test_ops.py: all dtypes of all ops instead of a sample of each op (also: SPOOL_FULL_OPS=1)",
     )
+    parser.addoption(
+        "--full-fuzz",
+        action="store_true",
+        default=os.environ.get("SPOOL_FULL_FUZZ") == "1",
+        help="test_fuzz_views.py: 20 000 programs instead of 300 (also: SPOOL_FULL_FUZZ=1)",
+    )
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -31,6 +31,7 @@ def test(preset: str, cpp: bool, python: bool, full: bool, pytest_args: list[str
     env = _test_environment(preset)
     if full:
         env["SPOOL_FULL_OPS"] = "1"  # tests/python/test_ops.py: all dtypes of all ops
+        env["SPOOL_FULL_FUZZ"] = "1"  # tests/python/test_fuzz_views.py: 20 000 programs
     closing: list[str] = []
     failed: list[str] = []
 
