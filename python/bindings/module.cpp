@@ -13,6 +13,7 @@
 #include "src/runtime/closures.h"
 #include "src/runtime/device.h"
 #include "src/runtime/metrics.h"
+#include "src/runtime/options.h"
 #include "src/torch/infer.h"
 #include "src/torch/lazy.h"
 #include "src/torch/recorder.h"
@@ -174,6 +175,12 @@ PYBIND11_MODULE(_C, m) {
   m.def("region_end", &spool::detail::end_compile, py::arg("id"), py::arg("failed"), WithoutGil());
   m.def("set_eager_mode", &spool::set_eager_mode, WithoutGil());
   m.def("is_eager_mode", &spool::is_eager_mode);
+  m.def("compile_options", [] {
+    py::dict options;
+    options["exact"] = spool::plan_options().exact;
+    return options;
+  });
+  m.def("set_compile_options", [](bool exact) { spool::plan_options().exact = exact; }, py::arg("exact"));
   m.def("manual_seed", &spool::manual_seed, WithoutGil());
   m.def("get_rng_state", &spool::get_rng_state);
   m.def("set_rng_state", &spool::set_rng_state);

@@ -153,6 +153,28 @@ def eager_mode_context(enable: bool) -> Iterator[None]:
         _C.set_eager_mode(before)
 
 
+class options:
+    """Set options of the compiler for the calling thread: at once, or as a `with` block that restores them.
+
+    `exact=True` computes as eager does, op by op and bit for bit: nothing is
+    fused or decomposed. Options count when a graph is launched; graphs that
+    were compiled under others are compiled again.
+    """
+
+    def __init__(self, *, exact: bool | None = None) -> None:
+        self._before = _C.compile_options()
+        asked = {"exact": exact}
+        _C.set_compile_options(
+            **(self._before | {name: bool(v) for name, v in asked.items() if v is not None})
+        )
+
+    def __enter__(self) -> "options":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _C.set_compile_options(**self._before)
+
+
 def manual_seed(seed: int, device: DeviceLike = None) -> None:
     """Seed the device's random numbers, in order with the recorded ops.
 

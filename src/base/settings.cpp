@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <initializer_list>
 #include <string_view>
 
 #include "src/base/error.h"
@@ -33,6 +34,18 @@ bool flag(const char* name, bool fallback) {
   return value == "1";
 }
 
+std::string one_of(const char* name, std::initializer_list<const char*> choices) {
+  const std::string value = text(name, *choices.begin());
+  std::string known;
+  for (const char* choice : choices) {
+    if (value == choice) {
+      return value;
+    }
+    known += (known.empty() ? "" : ", ") + std::string(choice);
+  }
+  fail(ErrorKind::Value, "[", name, "] expected one of: ", known, "; got '", value, "'");
+}
+
 Settings read() {
   return {
       .engine = text("SPOOL_ENGINE", "native"),
@@ -43,6 +56,8 @@ Settings read() {
       .max_tape_ops = number("SPOOL_MAX_TAPE_OPS", 2048, 1),
       .max_tape_bytes = number("SPOOL_MAX_TAPE_BYTES", std::size_t{2} << 30U, 1),
       .in_flight = number("SPOOL_IN_FLIGHT", 2, 1),
+      .exact = flag("SPOOL_EXACT", false),
+      .fuse = one_of("SPOOL_FUSE", {"auto", "always", "never"}),
       .follow = flag("SPOOL_FOLLOW", true),
   };
 }

@@ -15,6 +15,8 @@ struct Settings {
   std::size_t max_tape_ops;  ///< SPOOL_MAX_TAPE_OPS: ops after which an uncut tape is cut by itself (default 2048).
   std::size_t max_tape_bytes;  ///< SPOOL_MAX_TAPE_BYTES: bytes of results after which it is cut by itself (default 2 GiB).
   std::size_t in_flight;  ///< SPOOL_IN_FLIGHT: launched plans that may wait in the queue (default 2, at least 1).
+  bool exact;  ///< SPOOL_EXACT: whether plans compute exactly as eager does, op by op (default off).
+  std::string fuse;  ///< SPOOL_FUSE: "auto" (default), "always" (also single ops, for tests) or "never".
   bool follow;  ///< SPOOL_FOLLOW: whether known tapes are followed by comparing (default on).
 
   bool logs(const std::string& subject) const;

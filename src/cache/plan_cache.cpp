@@ -4,9 +4,9 @@
 
 namespace spool {
 
-CacheEntry* PlanCache::find(TapeNode& leaf, const std::vector<bool>& live, const Engine& engine) {
+CacheEntry* PlanCache::find(TapeNode& leaf, const std::vector<bool>& live, const Engine& engine, const PlanOptions& options) {
   for (const auto& entry : leaf.plans) {
-    if (entry->engine == &engine && entry->live == live) {
+    if (entry->engine == &engine && entry->options == options && entry->live == live) {
       entries_.splice(entries_.begin(), entries_, entry->place);
       return entry.get();
     }
@@ -14,11 +14,13 @@ CacheEntry* PlanCache::find(TapeNode& leaf, const std::vector<bool>& live, const
   return nullptr;
 }
 
-CacheEntry& PlanCache::insert(TapeNode& leaf, std::vector<bool> live, Engine& engine, std::shared_ptr<Executable> executable) {
+CacheEntry& PlanCache::insert(TapeNode& leaf, std::vector<bool> live, Engine& engine, std::shared_ptr<Executable> executable,
+                              const PlanOptions& options) {
   auto entry = std::make_shared<CacheEntry>();
   entry->id = next_id_++;
   entry->live = std::move(live);
   entry->engine = &engine;
+  entry->options = options;
   entry->executable = std::move(executable);
   entry->leaf = &leaf;
   entries_.push_front(entry);

@@ -27,6 +27,7 @@ struct CacheEntry {
   std::uint64_t id = 0;  ///< unique in the process
   std::vector<bool> live;
   Engine* engine = nullptr;  ///< the engine it was compiled for: part of the key
+  PlanOptions options;  ///< the same
   std::shared_ptr<Executable> executable;  ///< null: nothing has to run
   TapeNode* leaf = nullptr;
   std::list<std::shared_ptr<CacheEntry>>::iterator place;
@@ -36,10 +37,11 @@ class PlanCache {
  public:
   explicit PlanCache(std::size_t capacity) : capacity_(capacity) {}
 
-  /// The entry of (leaf, live, engine), now the most recently used; nullptr if there is none.
-  CacheEntry* find(TapeNode& leaf, const std::vector<bool>& live, const Engine& engine);
+  /// The entry of (leaf, live, engine, options), now the most recently used; nullptr if there is none.
+  CacheEntry* find(TapeNode& leaf, const std::vector<bool>& live, const Engine& engine, const PlanOptions& options = {});
   /// Adds an entry. May exceed the capacity until `shrink`.
-  CacheEntry& insert(TapeNode& leaf, std::vector<bool> live, Engine& engine, std::shared_ptr<Executable> executable);
+  CacheEntry& insert(TapeNode& leaf, std::vector<bool> live, Engine& engine, std::shared_ptr<Executable> executable,
+                     const PlanOptions& options = {});
   /// Evicts down to the capacity and prunes the trie. Only between tapes.
   void shrink(Tape& tape);
 

@@ -12,6 +12,7 @@
 
 #include "src/graph/graph.h"
 #include "src/runtime/buffer.h"
+#include "src/runtime/options.h"
 
 namespace spool {
 
@@ -45,7 +46,7 @@ class Engine {
   virtual std::string name() const = 0;
 
   /// Makes a plan. The graph has passed the pipeline (passes/pipeline.h). Throws Error if the engine can't.
-  virtual std::unique_ptr<Plan> compile(const Graph& graph) = 0;
+  virtual std::unique_ptr<Plan> compile(const Graph& graph, const PlanOptions& options = {}) = 0;
 
   /// Runs a plan to its end. Throws Error: the message names the op and the user's line; kinds as eager would have raised.
   virtual void run(Plan& plan, const RunArgs& args) = 0;

@@ -5,11 +5,13 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "src/base/error.h"
 #include "src/base/settings.h"
 #include "src/passes/dead_code.h"
 #include "src/passes/decompose.h"
+#include "src/passes/fuse.h"
 
 namespace spool {
 namespace {
@@ -27,18 +29,35 @@ constexpr std::array passes{
     Pass{"dead_code", &dead_code},
 };
 
+Graph decompose_for_kernels(Graph graph) { return settings().fuse == "never" ? std::move(graph) : decompose(std::move(graph)); }
+
+Graph fuse_as_set(Graph graph) {
+  const std::string& mode = settings().fuse;
+  return mode == "never" ? std::move(graph) : fuse(std::move(graph), mode == "always" ? FuseMode::Always : FuseMode::Auto);
+}
+
+/// What an engine that runs kernels adds.
+constexpr std::array kernel_passes{
+    Pass{"decompose", &decompose_for_kernels},
+    Pass{"dead_code", &dead_code},
+    Pass{"fuse", &fuse_as_set},
+    Pass{"dead_code", &dead_code},
+};
+
+/// The number of the graph that this thread has in hand.
+thread_local int graph_number = 0;
+
 /// One graph's file in the folder of SPOOL_DUMP_GRAPHS; does nothing where that is not set.
 class Dump {
  public:
-  Dump() {
+  explicit Dump(const char* suffix) {
     const std::string& folder = settings().dump_graphs;
     if (folder.empty()) {
       return;
     }
-    static std::atomic<int> next{0};
     std::error_code failure;
     std::filesystem::create_directories(folder, failure);
-    const auto path = std::filesystem::path(folder) / str("graph_", next++, ".txt");
+    const auto path = std::filesystem::path(folder) / str("graph_", graph_number, suffix);
     file_.open(path);
     SPOOL_CHECK(file_.is_open(), Value, "[SPOOL_DUMP_GRAPHS] expected a folder that can be written to, but '", path.string(),
                 "' can't be opened; create '", folder, "' or name another folder");
@@ -74,13 +93,12 @@ void check([[maybe_unused]] const Graph& graph) {
 #endif
 }
 
-}  // namespace
-
-Graph optimise(Graph graph) {
-  Dump dump;
+template <std::size_t count>
+Graph run(const std::array<Pass, count>& list, Graph graph, const char* suffix) {
+  Dump dump(suffix);
   dump.before(graph);
   check(graph);
-  for (const Pass& pass : passes) {
+  for (const Pass& pass : list) {
     const auto start = std::chrono::steady_clock::now();
     graph = pass.run(std::move(graph));
     dump.after(pass.name, std::chrono::steady_clock::now() - start, graph);
@@ -88,5 +106,15 @@ Graph optimise(Graph graph) {
   }
   return graph;
 }
+
+}  // namespace
+
+Graph optimise(Graph graph) {
+  static std::atomic<int> next{0};
+  graph_number = next++;
+  return run(passes, std::move(graph), ".txt");
+}
+
+Graph make_kernels(Graph graph) { return run(kernel_passes, std::move(graph), ".kernels.txt"); }
 
 }  // namespace spool

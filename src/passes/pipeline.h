@@ -1,4 +1,4 @@
-// The list of passes that every graph goes through before an engine compiles it.
+// The lists of passes: what every graph goes through, and what an engine with kernels of its own adds.
 #pragma once
 
 #include <string>
@@ -10,5 +10,9 @@ namespace spool {
 /// Runs all passes in order. With SPOOL_DUMP_GRAPHS set, writes the graph's text before the first and after each pass that
 /// changed it to `<folder>/graph_<number>.txt`, with the time each took. In builds with SPOOL_VERIFY, verifies after each pass.
 Graph optimise(Graph graph);
+
+/// Runs the passes that make kernels, on a graph that has been through `optimise`. Dumps to `graph_<number>.kernels.txt`, with the
+/// number of the graph that this thread optimised last.
+Graph make_kernels(Graph graph);
 
 }  // namespace spool

@@ -129,7 +129,7 @@ void Device::cut(Cut cause, const LocationPtr& where) {
   }
   std::vector<bool> live = tape_.live();
   TapeNode& leaf = tape_.leaf();
-  CacheEntry* entry = cache_.find(leaf, live, *engine_);
+  CacheEntry* entry = cache_.find(leaf, live, *engine_, plan_options());
   check_regions(cause, entry, where);
   if (!regions_.empty() && breaks_graph(cause) && cause != Cut::StepEntry && cause != Cut::CompileEntry) {
     metrics::count("GraphBreak");
@@ -139,7 +139,7 @@ void Device::cut(Cut cause, const LocationPtr& where) {
   }
   try {
     if (entry == nullptr) {
-      entry = &cache_.insert(leaf, live, *engine_, compile(tape_.path(), live));
+      entry = &cache_.insert(leaf, live, *engine_, compile(tape_.path(), live), plan_options());
       if (settings().logs("compile")) {
         std::cerr << "[spool] compiled a graph of " << tape_.length() << " ops, cut by " << describe(cause) << " at "
                   << describe(where) << '\n';
@@ -177,7 +177,7 @@ std::shared_ptr<Executable> Device::compile(const std::vector<const TapeNode*>& 
   }
   auto executable = std::make_shared<Executable>();
   executable->engine = engine_;
-  executable->plan = engine_->compile(graph);
+  executable->plan = engine_->compile(graph, plan_options());
   executable->inputs = graph.inputs;
   executable->outputs = graph.outputs;
   std::set<ValueId> written;

@@ -27,6 +27,13 @@ def dev() -> torch.device:
     return torch_spool.device()
 
 
+@pytest.fixture
+def exact():
+    """Plans that compute what eager does to the last bit: nothing is fused."""
+    with torch_spool.options(exact=True):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def clean_state():
     """Nothing pending, no metrics, seed 0; afterwards nothing left behind."""

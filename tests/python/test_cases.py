@@ -74,6 +74,7 @@ def test_dimensions_of_size_zero_go_through_every_kind_of_op(dev):
     assert torch.empty(0, 5, device=dev).stride() == torch.empty(0, 5).stride()
 
 
+@pytest.mark.usefixtures("exact")
 def test_gradients_pass_through_frozen_batch_norm(dev):
     def program(d):
         net = nn.Sequential(
@@ -92,6 +93,7 @@ def test_gradients_pass_through_frozen_batch_norm(dev):
     on_both(program, dev)
 
 
+@pytest.mark.usefixtures("exact")
 def test_bfloat16_autocast_over_convolution_and_batch_norm_trains_as_on_the_cpu(dev):
     def program(d):
         net = nn.Sequential(nn.Conv2d(2, 5, 3, padding=1), nn.BatchNorm2d(5), nn.ReLU())
@@ -129,6 +131,7 @@ def test_a_rate_that_changes_every_step_through_zero_and_one_compiles_nothing(de
     assert counts[9] == counts[2]
 
 
+@pytest.mark.usefixtures("exact")
 def test_reading_the_loss_and_summing_a_metric_every_step_compiles_nothing_after_an_epoch(dev):
     counts = []
 
@@ -156,6 +159,7 @@ def test_reading_the_loss_and_summing_a_metric_every_step_compiles_nothing_after
     assert counts[3] == counts[0]
 
 
+@pytest.mark.usefixtures("exact")
 def test_a_loop_that_never_cuts_trains_the_model(dev):
     def program(d):
         net = nn.Sequential(nn.Linear(8, 12), nn.ReLU(), nn.Linear(12, 1))
@@ -191,6 +195,7 @@ def test_a_process_that_ends_with_work_running_and_more_held_in_a_cycle_ends_cle
     assert done.stdout == "(1, 90)\n" and done.stderr == ""
 
 
+@pytest.mark.usefixtures("exact")
 @pytest.mark.parametrize("where", [None, "cpu", "xla"])
 def test_states_saved_from_the_device_load_back_and_training_goes_on(dev, where):
     def parts(d):

@@ -10,6 +10,8 @@ import torch_spool
 from helpers import as_eager, compiles, same_all
 from torch_spool.debug import metrics
 
+pytestmark = pytest.mark.usefixtures("exact")
+
 
 @pytest.mark.parametrize("cut", ["every step", "no cut"])
 @pytest.mark.parametrize("name", programs.ALL)

@@ -20,7 +20,7 @@ struct FakePlan final : Plan {
 class FakeEngine final : public Engine {
  public:
   std::string name() const override { return "fake"; }
-  std::unique_ptr<Plan> compile(const Graph& /*graph*/) override {
+  std::unique_ptr<Plan> compile(const Graph& /*graph*/, const PlanOptions& /*options*/) override {
     return std::make_unique<FakePlan>([](const RunArgs&) {});
   }
   void run(Plan& plan, const RunArgs& args) override { static_cast<FakePlan&>(plan).body(args); }

@@ -18,8 +18,9 @@ using Variables = std::initializer_list<std::pair<const char*, const char*>>;
 /// Ends the process: with 0 and what `show` makes of the settings on stderr, or with 1 and the error's message.
 template <class Show>
 [[noreturn]] void read_with(Variables variables, const Show& show) {
-  for (const char* name : {"SPOOL_ENGINE", "SPOOL_DUMP_GRAPHS", "SPOOL_LOG", "SPOOL_CACHE_SIZE", "SPOOL_MAX_TAPE_OPS",
-                           "SPOOL_MAX_TAPE_BYTES", "SPOOL_IN_FLIGHT", "SPOOL_FOLLOW", "SPOOL_DECOMPOSE"}) {
+  for (const char* name :
+       {"SPOOL_ENGINE", "SPOOL_DUMP_GRAPHS", "SPOOL_LOG", "SPOOL_CACHE_SIZE", "SPOOL_MAX_TAPE_OPS", "SPOOL_MAX_TAPE_BYTES",
+        "SPOOL_IN_FLIGHT", "SPOOL_FOLLOW", "SPOOL_DECOMPOSE", "SPOOL_EXACT", "SPOOL_FUSE"}) {
     unsetenv(name);
   }
   for (const auto& [name, value] : variables) {
@@ -36,14 +37,14 @@ template <class Show>
 
 std::string all(const Settings& s) {
   return str('<', s.engine, '|', s.dump_graphs, '|', s.log, '|', s.cache_size, '|', s.max_tape_ops, '|', s.max_tape_bytes, '|',
-             s.in_flight, '|', s.follow, '>');
+             s.in_flight, '|', s.follow, '|', s.exact, '|', s.fuse, '>');
 }
 
 const auto fine = testing::ExitedWithCode(0);
 const auto refused = testing::ExitedWithCode(1);
 
 TEST(SettingsDeathTest, HaveDefaults) {
-  EXPECT_EXIT(read_with({}, all), fine, "<native\\|\\|\\|1024\\|2048\\|2147483648\\|2\\|1>");
+  EXPECT_EXIT(read_with({}, all), fine, "<native\\|\\|\\|1024\\|2048\\|2147483648\\|2\\|1\\|0\\|auto>");
 }
 
 TEST(SettingsDeathTest, AreReadFromTheEnvironment) {
@@ -54,14 +55,16 @@ TEST(SettingsDeathTest, AreReadFromTheEnvironment) {
                          {"SPOOL_MAX_TAPE_OPS", "12"},
                          {"SPOOL_MAX_TAPE_BYTES", "34"},
                          {"SPOOL_IN_FLIGHT", "5"},
-                         {"SPOOL_FOLLOW", "0"}},
+                         {"SPOOL_FOLLOW", "0"},
+                         {"SPOOL_EXACT", "1"},
+                         {"SPOOL_FUSE", "never"}},
                         all),
-              fine, "<reference\\|/tmp/graphs\\|compile\\|1\\|12\\|34\\|5\\|0>");
+              fine, "<reference\\|/tmp/graphs\\|compile\\|1\\|12\\|34\\|5\\|0\\|1\\|never>");
 }
 
 TEST(SettingsDeathTest, AnEmptyVariableIsNotSet) {
   EXPECT_EXIT(read_with({{"SPOOL_ENGINE", ""}, {"SPOOL_CACHE_SIZE", ""}, {"SPOOL_FOLLOW", ""}}, all), fine,
-              "<native\\|\\|\\|1024\\|2048\\|2147483648\\|2\\|1>");
+              "<native\\|\\|\\|1024\\|2048\\|2147483648\\|2\\|1\\|0\\|auto>");
 }
 
 TEST(SettingsDeathTest, WhatCannotBeReadIsRefusedByName) {

@@ -2,7 +2,11 @@
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
+#include <iostream>
+
 #include "src/base/error.h"
+#include "src/base/settings.h"
 #include "src/engine/aten/call.h"
 #include "src/engine/aten/memory.h"
 #include "src/engine/native/arena.h"
@@ -10,6 +14,8 @@
 #include "src/engine/native/plan.h"
 #include "src/engine/native/planned_allocator.h"
 #include "src/passes/layout.h"
+#include "src/passes/pipeline.h"
+#include "src/runtime/metrics.h"
 
 namespace spool::native {
 namespace {
@@ -52,8 +58,26 @@ class NativeEngine final : public Engine {
  public:
   std::string name() const override { return "native"; }
 
-  std::unique_ptr<Plan> compile(const Graph& graph) override {
-    return std::make_unique<NativePlan>(assign_layouts(graph, &choose_convolution), arena_);
+  std::unique_ptr<Plan> compile(const Graph& graph, const PlanOptions& options) override {
+    if (options.exact) {
+      return std::make_unique<NativePlan>(graph, arena_);
+    }
+    try {
+      return plan(make_kernels(graph));
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::OutOfMemory) {
+        throw;
+      }
+      // What can't be compiled is run op by op.
+      const std::string message = error.what();
+      const std::string reason = message.substr(0, std::min(message.find('\n'), std::size_t{200}));
+      metrics::count("FusionFallback");
+      metrics::count("FusionFallback: " + reason);
+      if (settings().logs("compile")) {
+        std::cerr << "[spool] compiled without kernels: " << reason << '\n';
+      }
+    }
+    return plan(graph);
   }
 
   void run(Plan& any_plan, const RunArgs& args) override {
@@ -83,6 +107,10 @@ class NativeEngine final : public Engine {
   MemoryInfo memory() const override { return counter_.info(); }
 
  private:
+  std::unique_ptr<Plan> plan(Graph graph) const {
+    return std::make_unique<NativePlan>(assign_layouts(std::move(graph), &choose_convolution), arena_);
+  }
+
   /// Moves memory into the run's outputs. What lies in memory that is someone else's (an input that is only read, another output's)
   /// is copied first.
   void hand_over(NativePlan& plan, const RunArgs& args, RunState& state) {

@@ -97,7 +97,9 @@ class ReferenceEngine final : public Engine {
  public:
   std::string name() const override { return "reference"; }
 
-  std::unique_ptr<Plan> compile(const Graph& graph) override { return std::make_unique<ReferencePlan>(graph); }
+  std::unique_ptr<Plan> compile(const Graph& graph, const PlanOptions& /*options*/) override {
+    return std::make_unique<ReferencePlan>(graph);
+  }
 
   void run(Plan& plan, const RunArgs& args) override {
     const c10::InferenceMode below_autograd;

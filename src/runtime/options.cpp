@@ -1,0 +1,12 @@
+#include "src/runtime/options.h"
+
+#include "src/base/settings.h"
+
+namespace spool {
+
+PlanOptions& plan_options() {
+  thread_local PlanOptions options{.exact = settings().exact};
+  return options;
+}
+
+}  // namespace spool
