@@ -339,6 +339,12 @@ View Builder::kept(const View& view, ValueId id) {
   return result.dtype() == view.dtype() ? result : view;
 }
 
+ValueId Builder::next_of(ValueId id) {
+  const Value same = value(id);
+  graph_.values.push_back(same);
+  return static_cast<ValueId>(graph_.values.size()) - 1;
+}
+
 void Builder::define_undefined(ValueId id) {
   nodes_.push_back({.op = &ops::empty, .args = {}, .results = {id}, .fresh = 1, .location = location_});
 }

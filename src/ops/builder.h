@@ -115,6 +115,8 @@ class Builder {
   View kept(const View& view, ValueId id);
   /// A value whose content nobody will read.
   void define_undefined(ValueId id);
+  /// Another value of the same storage, for an update that is not the last one.
+  ValueId next_of(ValueId id);
 
   const Value& value(ValueId id) const { return graph_.values[static_cast<std::size_t>(id)]; }
 

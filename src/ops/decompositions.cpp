@@ -11,7 +11,7 @@ Decomposition decomposition(std::string_view op) {
     return filled;
   }();
   const auto row = table.find(op);
-  return row == table.end() ? nullptr : row->second;
+  return row == table.end() ? foreach_decomposition(op) : row->second;
 }
 
 }  // namespace spool

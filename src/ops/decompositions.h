@@ -30,6 +30,9 @@ using DecompositionTable = std::map<std::string_view, Decomposition>;
 /// nullptr if the op is not composite.
 Decomposition decomposition(std::string_view op);
 
+/// That of an op on lists of tensors, or nullptr.
+Decomposition foreach_decomposition(std::string_view op);
+
 void add_normalisation_decompositions(DecompositionTable& table);
 void add_softmax_decompositions(DecompositionTable& table);
 void add_loss_decompositions(DecompositionTable& table);

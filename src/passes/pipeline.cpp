@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/base/settings.h"
+#include "src/passes/cse.h"
 #include "src/passes/dead_code.h"
 #include "src/passes/decompose.h"
 #include "src/passes/fuse.h"
@@ -25,6 +26,7 @@ Graph decompose_if_asked(Graph graph) { return settings().decompose ? decompose(
 
 /// What every graph goes through, in order.
 constexpr std::array passes{
+    Pass{"common_subexpressions", &common_subexpressions},
     Pass{"decompose", &decompose_if_asked},
     Pass{"dead_code", &dead_code},
 };

@@ -347,6 +347,63 @@ def test_probabilities_outside_the_unit_interval_are_refused():
         loss.item()
 
 
+NUMBERS = [0.5, 2.0, -1.5]
+FOREACH = {
+    "_foreach_add_": [("list",), ("list", {"alpha": 0.3}), (0.5,), (NUMBERS,), ("scalar tensor",)],
+    "_foreach_sub_": [("list", {"alpha": 2}), (0.5,), (NUMBERS,)],
+    "_foreach_mul_": [("list",), (0.5,), (NUMBERS,), ("scalar tensor",)],
+    "_foreach_div_": [("list",), (0.5,), (NUMBERS,), ("scalar tensor",)],
+    "_foreach_maximum_": [("list",), (0.1,), (NUMBERS,)],
+    "_foreach_clamp_max_": [("list",), (0.1,), (NUMBERS,)],
+    "_foreach_lerp_": [("list", "list"), ("list", 0.3), ("list", 0.7), ("list", NUMBERS)],
+    "_foreach_addcmul_": [("list", "list"), ("list", "list", 0.2), ("list", "list", NUMBERS)],
+    "_foreach_addcdiv_": [("list", "list", 0.2), ("list", "list", NUMBERS)],
+    "_foreach_pow_": [(2,), (NUMBERS,), ("list",)],
+    "_foreach_sqrt_": [()],
+    "_foreach_neg_": [()],
+    "_foreach_reciprocal_": [()],
+}
+
+
+@pytest.mark.parametrize("in_place", [True, False], ids=["in place", "made"])
+@pytest.mark.parametrize("name", FOREACH)
+def test_foreach(name, in_place):
+    function = getattr(torch, name if in_place else name.removesuffix("_"))
+    for pattern in FOREACH[name]:
+        keywords = pattern[-1] if pattern and isinstance(pattern[-1], dict) else {}
+
+        def run(device: str, pattern=pattern, keywords=keywords) -> list[torch.Tensor]:
+            generator = torch.Generator().manual_seed(3)
+
+            def tensors() -> list[torch.Tensor]:
+                return [
+                    torch.rand(s, generator=generator).add(0.1).to(device) for s in ((3,), (2, 4), (1, 5, 2))
+                ]
+
+            made = {"list": tensors, "scalar tensor": lambda: torch.tensor(1.25, device=device)}
+            selves = tensors()
+            args = [
+                made[arg]() if isinstance(arg, str) else arg for arg in pattern if not isinstance(arg, dict)
+            ]
+            results = function(selves, *args, **keywords)
+            return selves + ([] if in_place else list(results))
+
+        for got, want in zip(run("xla"), run("cpu"), strict=True):
+            torch.testing.assert_close(got.cpu(), want, rtol=1e-6, atol=1e-6)
+
+
+def test_foreach_of_views_of_one_storage():
+    def run(device: str) -> list[torch.Tensor]:
+        flat = torch.arange(12.0).to(device)
+        views = [flat[:4], flat[4:8].view(2, 2), flat[8:]]
+        torch._foreach_add_(views, [flat[4:8], flat[:4].view(2, 2), flat[:4]])
+        torch._foreach_zero_(views[:1])
+        torch._foreach_copy_(views[1:], [torch.full((2, 2), 7.0, device=device), views[2] * 2])
+        return [flat]
+
+    torch.testing.assert_close(run("xla")[0].cpu(), run("cpu")[0], rtol=0, atol=0)
+
+
 @pytest.mark.skipif(APART, reason="this is that run")
 def test_all_of_this_with_the_pieces_on_atens_kernels():
     done = run_python(

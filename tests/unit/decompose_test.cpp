@@ -112,6 +112,31 @@ TEST(Decompose, CrossEntropyComparesClassesAndSumsNoGradient) {
   expect_decomposed("decompose_cross_entropy.txt", g.graph);
 }
 
+TEST(Decompose, OpsOnListsGoTensorByTensor) {
+  AtenGraph g;
+  const ValueId flat = g.input(f32({8}));
+  const ValueId other = g.input(f32({2, 2}));
+  Geometry second = f32({2, 2});
+  second.offset = 4;
+  const auto list_of = [](Tag tag, std::vector<Arg> elements) {
+    Arg arg;
+    arg.tag = tag;
+    arg.elements = std::move(elements);
+    return arg;
+  };
+  const auto half = g.call("aten::_foreach_mul.Scalar", {list_of(Tag::TensorList, {g.read(other), g.read(flat)}), g.number()},
+                           {f32({2, 2}), f32({8})});
+  // Two views of one storage: the second update reads what the first has written.
+  const auto updated = g.call("aten::_foreach_addcdiv_.ScalarList",
+                              {list_of(Tag::TensorList, {g.write(g.read(flat, f32({4}))), g.write(g.read(flat, second))}),
+                               list_of(Tag::TensorList, {g.read(half[1], f32({4})), g.read(half[0])}),
+                               list_of(Tag::TensorList, {g.read(flat, f32({4})), g.read(flat, f32({2, 2}))}),
+                               list_of(Tag::NumberList, {g.number(), g.number()})},
+                              {});
+  g.output(updated[0], 0);
+  expect_decomposed("decompose_foreach.txt", g.graph);
+}
+
 TEST(Decompose, LeavesWholeWhatWouldNotFuse) {
   AtenGraph g;
   const ValueId logp = g.input(f32({4, 10}));
