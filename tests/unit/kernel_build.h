@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <random>
+#include <sstream>
 
 #include "src/engine/native/kernel_run.h"
 #include "tests/unit/kernel_reference.h"

@@ -30,8 +30,8 @@ double tolerance(KernelOp op) {
   if (op == KernelOp::Lgamma) {
     return 8;
   }
-  const bool function = (op >= KernelOp::Exp && op <= KernelOp::Lgamma) || op == KernelOp::Pow || op == KernelOp::Atan2 ||
-                        op == KernelOp::Hypot;
+  const bool function =
+      (op >= KernelOp::Exp && op <= KernelOp::Lgamma) || op == KernelOp::Pow || op == KernelOp::Atan2 || op == KernelOp::Hypot;
   return function ? 2 : 0;
 }
 
@@ -70,7 +70,8 @@ TEST_P(KernelOps, GiveWhatTheInterpreterGives) {
 }
 
 TEST_P(KernelOps, HandleInfinitiesAndNan) {
-  for (auto op = KernelOp::Neg; floating(GetParam()) && op <= KernelOp::Where; op = static_cast<KernelOp>(static_cast<int>(op) + 1)) {
+  for (auto op = KernelOp::Neg; floating(GetParam()) && op <= KernelOp::Where;
+       op = static_cast<KernelOp>(static_cast<int>(op) + 1)) {
     if (exists(op, GetParam())) {
       check(op, GetParam(), true);
     }

@@ -50,6 +50,7 @@ Host make_host() {
   }
   const auto has = [&](const char* feature) { return features.lookup(feature); };
   host.vector_bytes = has("avx512f") && has("avx512bw") && has("avx512dq") && has("avx512vl") ? 64 : has("avx2") ? 32 : 16;
+  host.fma = has("fma") || llvm::Triple(host.triple).isAArch64();
   return host;
 }
 

@@ -18,6 +18,7 @@ struct Host {
   std::string cpu;
   std::string features;
   int vector_bytes = 16;  ///< of the vectors that code is written in
+  bool fma = false;       ///< multiplies and adds in one instruction
 };
 const Host& host();
 

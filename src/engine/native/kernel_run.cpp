@@ -188,7 +188,7 @@ void KernelLaunch::run_tile(std::int64_t tile, char* const* pointers, const std:
   c10::SmallVector<char*, 16> places(accesses);
   c10::SmallVector<std::int64_t, 8> sizes(extent_.rest.begin(), extent_.rest.end());
   sizes.back() = std::min(inner_per_tile_, extent_.rest.back() - inner_begin);
-  c10::SmallVector<std::int64_t, 8> coordinates(form_.coordinates.size(), 0);
+  c10::SmallVector<std::int64_t, 8> coordinates(form_.coordinates.size(), std::int64_t{0});
   if (extent_.inner_dimension >= 0) {
     coordinates[static_cast<std::size_t>(extent_.inner_dimension)] = inner_begin;
   }

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "src/base/error.h"
+#include "src/engine/native/polynomials.h"
 
 namespace spool::native {
 namespace {
@@ -155,6 +156,11 @@ llvm::Value* emit_math(llvm::IRBuilder<>& builder, jit::Symbols& symbols, Kernel
   SPOOL_ASSERT(row != nullptr, name(op), " is no function of the math library.");
   llvm::Type* scalar = operands[0]->getType()->getScalarType();
   const bool f64 = scalar->isDoubleTy();
+  if (!f64 && jit::host().fma) {
+    if (llvm::Value* inlined = emit_polynomial(builder, op, operands[0])) {
+      return inlined;
+    }
+  }
   const unsigned lanes = length(operands[0]);
   const unsigned native = static_cast<unsigned>(jit::host().vector_bytes) / (f64 ? 8 : 4);
   // A scalar goes the way of vectors, so that it gets the same bits.
