@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 import common
 
-BENCHMARKS = ("recorder", "mlp_step", "resnet50", "steady", "import_time")
+BENCHMARKS = ("recorder", "mlp_step", "resnet50", "steady", "coverage", "import_time")
 BEGIN, END = "<!-- figures:begin -->", "<!-- figures:end -->"
 
 

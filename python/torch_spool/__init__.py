@@ -18,7 +18,7 @@ across threads, as PyTorch's own locks let them through.
 
 from typing import Any
 
-from . import _backends, _device_module, _serialization
+from . import _backends, _device_module, _optimisers, _serialization
 from ._api import (
     _barrier as _barrier,
 )
@@ -45,8 +45,9 @@ from ._regions import compile, step
 _device_module.register()
 _serialization.register()
 _backends.register()
+_optimisers.register()
 
-from . import core, debug, experimental  # noqa: E402  (they need the device)
+from . import core, debug, distributed, experimental, runtime  # noqa: E402  (they need the device)
 
 __version__ = "0.1.0"
 
@@ -68,6 +69,7 @@ __all__ = [
     "device",
     "device_count",
     "devices",
+    "distributed",
     "eager_mode",
     "eager_mode_context",
     "experimental",
@@ -76,6 +78,7 @@ __all__ = [
     "is_eager_mode",
     "manual_seed",
     "options",
+    "runtime",
     "set_rng_state",
     "step",
     "sync",

@@ -3,18 +3,22 @@
 `install()` makes `torch_xla` and its submodules stand for the modules of
 `torch_spool` with the same path: one module object under two names, so state
 and identity are shared. `python -m torch_spool script.py` calls it for you.
+Packages that ask which torch_xla is installed are told the release whose names
+Spool follows.
 """
 
 import importlib
+import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _OLD = "torch_xla"
 _NEW = "torch_spool"
+_RELEASE = "2.9.0"  # torch_xla's last; Spool follows its names
 
 
 class _AliasLoader(Loader):
@@ -57,6 +61,26 @@ class _AliasFinder(MetaPathFinder):
             )
         is_package = found.submodule_search_locations is not None
         return ModuleSpec(name, _AliasLoader(target_name), is_package=is_package)
+
+    def find_distributions(
+        self, context: importlib.metadata.DistributionFinder.Context | None = None
+    ) -> Iterator[importlib.metadata.Distribution]:
+        """`importlib.metadata.version("torch_xla")` and its like come here."""
+        asked = getattr(context, "name", None)
+        if asked is not None and asked.lower().replace("-", "_") == _OLD:
+            yield _OldDistribution()
+
+
+class _OldDistribution(importlib.metadata.Distribution):
+    """What an installed torch_xla would say of itself."""
+
+    def read_text(self, filename: str) -> str | None:
+        if filename == "METADATA":
+            return f"Metadata-Version: 2.1\nName: {_OLD}\nVersion: {_RELEASE}\n"
+        return None
+
+    def locate_file(self, path: str) -> str:  # type: ignore[override]
+        raise FileNotFoundError(f"[torch_spool.compat] {_OLD} has no files of its own, got {path}")
 
 
 def install() -> None:

@@ -201,6 +201,24 @@ std::optional<Results> zeros_of_sizes(const Arguments& arguments) {
   return Results{make_meta(arguments.integers(1), arguments.tensor(0).scalar_type())};
 }
 
+// diagonal_copy(self, offset, dim1, dim2)
+std::optional<Results> diagonal_copy(const Arguments& arguments) {
+  const auto& self = arguments.tensor(0);
+  expect(self.dim() >= 2);
+  const auto offset = arguments.integer(1);
+  const auto first = wrapped(arguments.integer(2), self.dim()), second = wrapped(arguments.integer(3), self.dim());
+  expect(first != second);
+  std::vector<int64_t> sizes;
+  for (int64_t dim = 0; dim < self.dim(); ++dim) {
+    if (dim != first && dim != second) {
+      sizes.push_back(self.size(dim));
+    }
+  }
+  const auto rows = self.size(first) + std::min<int64_t>(offset, 0), columns = self.size(second) - std::max<int64_t>(offset, 0);
+  sizes.push_back(std::max<int64_t>(std::min(rows, columns), 0));
+  return Results{make_meta(sizes, self.scalar_type())};
+}
+
 // searchsorted.Tensor(sorted_sequence, self, *, out_int32, right, side, sorter)
 std::optional<Results> search_sorted(const Arguments& arguments) {
   const auto &sequence = arguments.tensor(0), &self = arguments.tensor(1);
@@ -252,6 +270,7 @@ void add_index_rules(RuleTable& table) {
   table["aten::stack"] = stack;
   table["aten::repeat"] = repeat;
   table["aten::diag_embed"] = diagonal_matrix;
+  table["aten::diagonal_copy"] = diagonal_copy;
   table["aten::take"] = take;
   table["aten::take.out"] = take_out;
   table["aten::slice_backward"] = zeros_of_sizes;

@@ -191,11 +191,11 @@ void run_at_once(const OpInfo& info, torch::jit::Stack& stack) {
   }
   const std::size_t count = info.is_number.size();
   torch::jit::Stack arguments(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
-  metrics::count(info.handle.operator_name().name);
   torch::jit::Stack host = arguments;
   use_host_generator(info, host);
 
   if (is_fill(info, arguments)) {
+    metrics::count("RandomFill");
     const auto fill = [&](const at::Tensor& target) {
       host[0] = target;
       call_on_host(info, host);
@@ -206,6 +206,7 @@ void run_at_once(const OpInfo& info, torch::jit::Stack& stack) {
     return;
   }
 
+  metrics::count(info.handle.operator_name().name);
   with_torch_errors([&] {
     Device& device = Device::get();
     const char* op = info.op.name.c_str();

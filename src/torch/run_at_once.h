@@ -1,7 +1,8 @@
 // Run at once: ops that can't stay in a graph (results whose shape depends on data, random fills, ops that nobody can infer) run on
 // the CPU's kernels when they are recorded; and the copies between host and device, which are the same thing.
 //
-// Only ops whose operands are pending cut the tape. Counted as `aten::<op>`, except plain reads.
+// Only ops whose operands are pending cut the tape. Counted as `aten::<op>`, except plain reads; draws that fill a tensor, which never cut,
+// as `RandomFill`.
 #pragma once
 
 #include <ATen/core/stack.h>

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import torch_spool
-from helpers import run_program, run_python, same, same_all
+from helpers import executions, run_program, run_python, same, same_all
 from torch_spool.core import xla_model as xm
 
 SCRIPT = """
@@ -189,3 +189,86 @@ def test_save_writes_cpu_tensors_once_each_and_keeps_the_structure(dev, tmp_path
 def test_data_of_any_structure_is_sent_to_the_device(dev):
     (sent,) = xm.send_cpu_data_to_device([{"x": torch.ones(2), "y": [torch.zeros(1), "name"]}], dev)
     assert sent["x"].device == dev and sent["y"][0].device == dev and sent["y"][1] == "name"
+
+
+def test_collectives_of_one_replica_are_the_identity_and_scale(dev):
+    x, parts = torch.arange(3.0, device=dev), [torch.ones(2, device=dev), torch.zeros(1, device=dev) + 4]
+    same(xm.all_reduce(xm.REDUCE_SUM, x), torch.arange(3.0))
+    same(xm.all_reduce("max", x, scale=0.5), torch.arange(3.0) / 2)
+    assert xm.all_reduce("sum", parts, scale=0.25) is None
+    same_all(parts, [torch.full((2,), 0.25), torch.ones(1)])
+    same(xm.all_gather(x), torch.arange(3.0))
+    same_all(xm.all_gather(parts), [torch.full((2,), 0.25), torch.ones(1)])
+    xm.collective_broadcast(parts)
+    assert xm.rendezvous("end", b"here") == [b"here"]
+    for wrong in (lambda: xm.all_reduce("mean", x), lambda: xm.collective_broadcast(parts, root_ordinal=1)):
+        with pytest.raises(ValueError, match=r"^\[(all_reduce|collective_broadcast)\] expected"):
+            wrong()
+    with pytest.raises(ValueError, match=r"^\[set_replication\] expected"):
+        xm.set_replication(dev, [dev, dev])
+
+
+def test_gradients_are_reduced_where_there_are_any(dev):
+    used, unused = (torch.ones(2, device=dev, requires_grad=True) for _ in range(2))
+    (used * 3).sum().backward()
+    optimiser = torch.optim.SGD([used, unused], lr=1.0)
+    xm.reduce_gradients(optimiser)
+    same(used.grad, torch.full((2,), 3.0))
+    assert unused.grad is None
+
+
+def test_the_runtime_module_tells_of_one_replica_on_the_cpu():
+    from torch_spool import runtime as xr
+
+    assert (xr.world_size(), xr.global_ordinal(), xr.local_ordinal(), xr.process_count()) == (1, 0, 0, 1)
+    assert xr.device_type() == "CPU" and xr.global_runtime_device_count() == torch_spool.device_count()
+    assert xr.using_pjrt() and not xr.is_spmd()
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_device_loader_moves_batches_and_cuts_after_each_or_after_several(dev, batches):
+    from torch_spool.distributed.parallel_loader import MpDeviceLoader
+
+    loader = torch.utils.data.DataLoader([{"x": torch.full((2,), float(i))} for i in range(5)], batch_size=1)
+    device_loader = MpDeviceLoader(loader, dev, batches_per_execution=batches, loader_prefetch_size=3)
+    assert len(device_loader) == 5 and device_loader.dataset is loader.dataset
+    for _ in range(2):
+        before = executions()
+        sums = [batch["x"].sum() for batch in device_loader]
+        assert all(one.device == dev for one in sums)
+        assert torch_spool._C.tape_length() == 0 and executions() - before == -(-5 // batches)
+        same_all(sums, [torch.tensor(2.0 * i) for i in range(5)])
+
+
+def test_a_device_loader_refuses_what_one_device_cannot_do(dev):
+    from torch_spool.distributed.parallel_loader import MpDeviceLoader, ParallelLoader
+
+    with pytest.raises(ValueError, match=r"^\[ParallelLoader\] expected one device, got 2"):
+        ParallelLoader([], [dev, dev])
+    with pytest.raises(ValueError, match=r"^\[ParallelLoader\] expected input_sharding None"):
+        iter(MpDeviceLoader([], dev, input_sharding=object()))
+    with pytest.raises(AttributeError):
+        MpDeviceLoader([], dev).no_such_thing  # noqa: B018
+
+
+def test_spawn_runs_the_only_replica_here():
+    from torch_spool.distributed import xla_multiprocessing as xmp
+
+    seen = []
+    xmp.spawn(lambda index, name: seen.append((index, name)), args=("a",), nprocs=1)
+    assert seen == [(0, "a")]
+    assert xmp.MpSerialExecutor().run(lambda: 5) == 5
+    with pytest.raises(ValueError, match=r"^\[spawn\] expected nprocs None or 1, got 4"):
+        xmp.spawn(print, nprocs=4)
+
+
+def test_packages_that_ask_for_the_release_of_torch_xla_are_told_the_last():
+    run_program(
+        "import importlib.metadata\n"
+        "from torch_spool import compat\n"
+        "compat.install()\n"
+        "assert importlib.metadata.version('torch_xla') == importlib.metadata.version('torch-xla') == '2.9.0'\n"
+        "assert importlib.metadata.version('torch').startswith('2.')\n"
+        "names = {d.metadata['Name'] for d in importlib.metadata.distributions()}\n"
+        "assert 'torch_xla' not in names and 'torch' in names\n"
+    )

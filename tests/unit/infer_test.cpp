@@ -83,6 +83,9 @@ TEST(Rules, Indexing) {
   check("index_put_", {tensor({4, 3}), optional_list({indices({5})}), tensor({5, 3}, at::kInt), true});
   check("index_select", {self, 1, indices({7})}, InferredBy::Rule);
   check("index_select", {self, 2, indices({7})});
+  check("diagonal_copy", {tensor({5, 3}), 0, 0, 1}, InferredBy::Rule);
+  check("diagonal_copy", {tensor({2, 5, 3}), -2, -1, 1}, InferredBy::Rule);
+  check("diagonal_copy", {tensor({4, 3}), 5, 0, 1}, InferredBy::Rule);
   check("index_select", {tensor({}), 0, indices({1})}, InferredBy::Rule);
   check("embedding", {tensor({10, 4}), indices({2, 3})}, InferredBy::Rule);
   check("embedding", {tensor({10, 4}), indices({})}, InferredBy::Rule);

@@ -92,6 +92,96 @@ def mesh_reduce(tag: str, data: T, reduce_fn: Callable[[list[T]], Any]) -> Any:
     return reduce_fn([data])
 
 
+REDUCE_SUM = "sum"
+REDUCE_MUL = "mul"
+REDUCE_AND = "and"
+REDUCE_OR = "or"
+REDUCE_MIN = "min"
+REDUCE_MAX = "max"
+_REDUCTIONS = (REDUCE_SUM, REDUCE_MUL, REDUCE_AND, REDUCE_OR, REDUCE_MIN, REDUCE_MAX)
+
+
+def set_replication(device: _api.DeviceLike, devices: Sequence[torch.device | str]) -> None:
+    """Declare which devices compute as replicas: DEVICE alone, so there is nothing to do.
+
+    Raises `ValueError` for other DEVICES.
+    """
+    mine = _api.check_device("set_replication", device)
+    named = [_api.check_device("set_replication", one) for one in devices]
+    if named not in ([], [mine]):
+        raise ValueError(f"[set_replication] expected [{mine}], got {named}: a process has one replica")
+
+
+def all_reduce(
+    reduce_type: str,
+    inputs: torch.Tensor | Sequence[torch.Tensor],
+    scale: float = 1.0,
+    groups: Sequence[Sequence[int]] | None = None,
+    cctx: object = None,
+    pin_layout: bool = True,
+) -> torch.Tensor | None:
+    """INPUTS reduced over all replicas, times SCALE.
+
+    A tensor gives a new one. Tensors in a sequence are changed in place, and the result is `None`.
+    """
+    if reduce_type not in _REDUCTIONS:
+        raise ValueError(f"[all_reduce] expected one of {', '.join(_REDUCTIONS)}, got {reduce_type!r}")
+    if isinstance(inputs, torch.Tensor):
+        return inputs.clone() if scale == 1.0 else inputs * scale
+    if scale != 1.0:
+        with torch.no_grad():
+            for one in inputs:
+                one.mul_(scale)
+    return None
+
+
+def all_gather(
+    value: torch.Tensor | Sequence[torch.Tensor],
+    dim: int = 0,
+    groups: Sequence[Sequence[int]] | None = None,
+    output: torch.Tensor | None = None,
+    pin_layout: bool = True,
+) -> torch.Tensor | list[torch.Tensor]:
+    """VALUE of all replicas, concatenated along DIM; of a sequence, each tensor so."""
+    if not isinstance(value, torch.Tensor):
+        return [torch.cat([one], dim) for one in value]
+    return torch.cat([value], dim) if output is None else torch.cat([value], dim, out=output)
+
+
+def collective_broadcast(
+    tensors: Sequence[torch.Tensor],
+    root_ordinal: int = 0,
+    groups: Sequence[int] | None = None,
+    pin_layout: bool = True,
+) -> None:
+    """Give TENSORS in place the values they have on the replica ROOT_ORDINAL: this one."""
+    if root_ordinal != 0:
+        raise ValueError(f"[collective_broadcast] expected root_ordinal 0, got {root_ordinal}")
+
+
+def broadcast_master_param(model: torch.nn.Module) -> None:
+    """Give MODEL's parameters and buffers the values they have on the first replica: this one."""
+
+
+def _fetch_gradients(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    grads = (one.grad for group in optimizer.param_groups for one in group["params"])
+    return [grad for grad in grads if grad is not None]
+
+
+def reduce_gradients(
+    optimizer: torch.optim.Optimizer,
+    groups: Sequence[Sequence[int]] | None = None,
+    pin_layout: bool = True,
+) -> None:
+    """Make all gradients of OPTIMIZER's parameters their mean over the replicas."""
+    all_reduce(REDUCE_SUM, _fetch_gradients(optimizer), scale=1.0 / get_world_size())
+
+
+def rendezvous(tag: str, payload: bytes = b"", replicas: Sequence[int] = ()) -> list[bytes]:
+    """Wait until all replicas are here; gives the list of their payloads."""
+    return [payload]
+
+
 def optimizer_step(
     optimizer: torch.optim.Optimizer,
     barrier: bool = False,
@@ -143,9 +233,11 @@ def get_memory_info(device: _api.DeviceLike = None) -> dict[str, int]:
     return {"bytes_used": used, "bytes_limit": limit, "peak_bytes_used": peak}
 
 
-def send_cpu_data_to_device(datas: Sequence[Any], device: torch.device | str) -> list[Any]:
-    """DATAS with all tensors, also in dicts, lists and tuples, on DEVICE."""
+def send_cpu_data_to_device(datas: Any, device: torch.device | str) -> Any:
+    """DATAS, a sequence or a dict, with all tensors, also in dicts, lists and tuples, on DEVICE."""
     where = _api.check_device("send_cpu_data_to_device", device)
+    if isinstance(datas, collections.abc.Mapping):
+        return _map_tensors(datas, lambda t: t.to(where), {})
     return [_map_tensors(data, lambda t: t.to(where), {}) for data in datas]
 
 
@@ -169,6 +261,12 @@ def save(
         return
     mark_step()
     torch.save(_map_tensors(data, _to_cpu, {}), file_or_path)
+
+
+def _maybe_convert_to_cpu(data: Any, convert: bool = True) -> Any:
+    """DATA with its tensors on the CPU, as `save` writes it. Packages that save in their own way call this."""
+    mark_step()
+    return _map_tensors(data, _to_cpu, {}) if convert else data
 
 
 def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
