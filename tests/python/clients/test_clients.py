@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 from pathlib import Path
 
 import client_models
@@ -11,7 +12,12 @@ from helpers import run_python
 
 HERE = Path(__file__).parent
 PROGRAMS = ("hf_trainer", "accelerate_loop", "lightning_fit")
-OFFLINE = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "TRANSFORMERS_VERBOSITY": "error"}
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
 
 
 def run_client(*args: str) -> str:
@@ -24,7 +30,8 @@ def run_client(*args: str) -> str:
 def trained(tmp_path_factory) -> dict[str, dict]:
     """What train_models.py reports of all models. Importing the packages takes seconds, so one process trains them all,
     also when several of pytest's workers want the report."""
-    shared = tmp_path_factory.getbasetemp().parent / "trained.json"
+    folder = tmp_path_factory.getbasetemp()  # of this worker, where there are several; else of this run
+    shared = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "trained.json"
     with open(shared.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not shared.exists():
