@@ -1,12 +1,12 @@
 """Models of packages that know nothing of Spool, small, built from configurations in code: nothing is downloaded.
 
 `ALL[name]()` gives a `Client` on the CPU: a model, a batch and the loss of it. `Client.step` is one training step of the plain
-loop. The ResNet-50 is the examples' own. Also run by bench/coverage.py.
+loop. The ResNet-50 is the examples' own, here to see what stays in its graph. Also run by bench/coverage.py.
 """
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -22,7 +22,7 @@ class Client:
     model: nn.Module
     batch: Batch
     loss_of: Callable[[nn.Module, Batch], Tensor] = lambda model, batch: model(**batch).loss
-    optimiser: torch.optim.Optimizer | None = field(default=None)
+    optimiser: torch.optim.Optimizer | None = None
 
     def to(self, device: torch.device) -> "Client":
         self.model.train().to(device)
@@ -215,7 +215,8 @@ def resnet50() -> Client:
     def loss_of(model: nn.Module, batch: Batch) -> Tensor:
         return nn.functional.cross_entropy(model(batch["images"]), batch["labels"])
 
-    return Client(build(), {"images": torch.randn(2, 3, 32, 32), "labels": torch.randint(9, (2,))}, loss_of)
+    batch = {"images": torch.randn(2, 3, 32, 32), "labels": torch.randint(9, (2,))}
+    return Client(build(), batch, loss_of)
 
 
 ALL: dict[str, Callable[[], Client]] = {

@@ -47,11 +47,12 @@ def report(name: str) -> dict[str, object]:
 
     warm_up, after = measured(step, WARM_UP), measured(step, MEASURED)
     losses = [loss.item() for part in (warm_up, after) for loss in part.pop("losses")]
-    differing = sum(not torch.equal(a, b) for a, b in zip(state(lazy), eager_state, strict=True))
+    pairs = list(zip(state(lazy), eager_state, strict=True))
     return {
         "losses": losses,
         "eager_losses": eager_losses,
-        "differing": differing,
+        "differing": sum(not torch.equal(a, b) for a, b in pairs),
+        "tensors": len(pairs),
         "steps": MEASURED,
         "warm_up": warm_up,
         "after": after,
