@@ -51,6 +51,12 @@ def test_a_packages_model_trains_to_eagers_losses(trained, name):
 
 
 @pytest.mark.parametrize("name", client_models.ALL)
+def test_a_packages_model_trains_to_eagers_last_bit_with_exact_plans(trained, name):
+    assert trained[name]["exact_losses"] == trained[name]["eager_losses"]
+    assert trained[name]["differing"] == 0, "parameters, buffers or metrics differ from eager's"
+
+
+@pytest.mark.parametrize("name", client_models.ALL)
 def test_a_packages_training_step_stays_in_its_graph(trained, name):
     for part in ("warm_up", "after"):
         seen = trained[name][part]
