@@ -7,6 +7,7 @@
 
 #include <map>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 
 #include "src/graph/graph.h"
@@ -14,12 +15,20 @@
 
 namespace spool {
 
+/// What losses of classes share: of the targets [N, …], what each weighs and whether it counts; of [N, C, …], whether that class is the
+/// target.
+struct ClassTargets {
+  View weight, valid, hit;
+};
+
 /// What one decomposition tells later ones of the same graph.
 struct Decomposed {
   /// Values that a log-softmax taken apart gave, and along which dimension.
   std::unordered_map<ValueId, std::size_t> log_softmax;
   /// Gradients that are zero but for at most one class of dimension 1: the sums over classes.
   std::unordered_map<ValueId, View> one_hot_sums;
+  /// By what they are made of: targets, class weights (or no value), their geometries and the class that is ignored.
+  std::map<std::tuple<ValueId, ValueId, std::int64_t, DType, Sizes>, ClassTargets> class_targets;
 };
 
 /// Makes nodes that define all results of `node`, or returns false if this call of the op is better left whole (what it has made by

@@ -1,4 +1,6 @@
 // Losses and their gradients.
+#include <limits>
+
 #include "src/ops/decompositions.h"
 
 namespace spool {
@@ -155,28 +157,36 @@ bool binary_cross_entropy_backward(const Node& node, Builder& b, Decomposed& /*k
 // The negative log-likelihood of log-probabilities [N, C, …], as a comparison of each class with the target [N, …], so that it joins the
 // kernel that computes the log-probabilities; worth it only if that is one of ours. What a target weighs comes from ATen's own
 // kernel, on a tensor of a single -1 expanded to the classes: so do its errors for targets out of range.
-struct Likelihood {
-  View x, target, weight, valid, hit;
-};
-
-Likelihood likelihood(const Node& node, std::size_t first, const char* op, Builder& b) {
+ClassTargets class_targets(const Node& node, std::size_t first, const char* op, Builder& b, Decomposed& known) {
   const View self = Builder::view(node.args[first]);
+  const View target = Builder::view(node.args[first + 1]);
   const Arg& weight = node.args[first + 2];
   const Arg& ignored = node.args[first + 4];
-  Likelihood made;
-  made.target = Builder::view(node.args[first + 1]);
+  // Whole values only, so that their ids stand for them.
+  const bool whole = target.geometry == b.value(target.value).geometry &&
+                     (weight.tag != Tag::Tensor || weight.geometry == b.value(weight.value).geometry);
+  const auto key = std::tuple(target.value, weight.value, ignored.integer, self.dtype(), self.geometry.sizes);
+  if (const auto same = known.class_targets.find(key); whole && same != known.class_targets.end()) {
+    return same->second;
+  }
+  ClassTargets made;
   const View least = b.full({1}, Builder::real(-1), self.dtype());
   Arg each;
   each.tag = Tag::Int;
-  made.weight =
+  const View weights =
       b.make_all(op,
                  {Builder::tensor(Builder::expanded(least, self.geometry.sizes)), node.args[first + 1], weight, each, ignored},
-                 {row_major(self.dtype(), made.target.geometry.sizes), row_major(self.dtype(), {})})
+                 {row_major(self.dtype(), target.geometry.sizes), row_major(self.dtype(), {})})
           .front();
-  made.weight = b.to(made.weight, accumulation(self.dtype()));
-  made.valid = b.compare("aten::ne", made.target, Builder::integer(ignored.integer));
-  const View classes = Builder::placed(b.count_up(self.size(1)), {1}, self.rank());
-  made.hit = b.compare("aten::eq", classes, Builder::tensor(Builder::unsqueezed(made.target, 1)));
+  made.weight = b.to(weights, accumulation(self.dtype()));
+  made.valid = b.compare("aten::ne", target, Builder::integer(ignored.integer));
+  // Classes are fewer than 2^31: compared as int32, as many at a time as float32.
+  const View classes = Builder::placed(b.to(b.count_up(self.size(1)), DType::Int32), {1}, self.rank());
+  const View wanted = Builder::unsqueezed(b.to(target, DType::Int32), 1);
+  made.hit = b.compare("aten::eq", classes, Builder::tensor(wanted));
+  if (whole) {
+    known.class_targets[key] = made;
+  }
   return made;
 }
 
@@ -185,7 +195,8 @@ bool likelihood_suits(const Node& node, std::size_t first, const Decomposed& kno
   const auto softmax = known.log_softmax.find(self.value);
   const auto& sizes = self.geometry.sizes;
   if (!suits(self) || softmax == known.log_softmax.end() || softmax->second != 1 || sizes.size() < 2 ||
-      node.args[first + 1].tag != Tag::Tensor || node.args[first + 1].geometry.dtype != DType::Int64) {
+      sizes[1] > std::numeric_limits<std::int32_t>::max() || node.args[first + 1].tag != Tag::Tensor ||
+      node.args[first + 1].geometry.dtype != DType::Int64) {
     return false;
   }
   Sizes without_classes = sizes;
@@ -199,17 +210,17 @@ bool nll_loss(const Node& node, Builder& b, Decomposed& known) {
   if (!likelihood_suits(node, 0, known)) {
     return false;
   }
-  const Likelihood l = likelihood(node, 0, op, b);
+  const ClassTargets targets = class_targets(node, 0, op, b, known);
   const View x = b.to(Builder::view(node.args[0]), accumulation(node.args[0].geometry.dtype));
-  const View picked = b.sum(b.where(l.hit, Builder::tensor(x), Builder::real(0)), {1}, false);
-  const View each = b.where(l.valid, Builder::tensor(b.neg(b.mul(picked, l.weight))), Builder::real(0));
+  const View picked = b.sum(b.where(targets.hit, Builder::tensor(x), Builder::real(0)), {1}, false);
+  const View each = b.where(targets.valid, Builder::tensor(b.neg(b.mul(picked, targets.weight))), Builder::real(0));
   const std::int64_t reduction = node.args[3].integer;
   if (reduction == None) {
     b.define_as(node.results[0], each);
     b.define(node.results[1], b.full({}, Builder::real(0), b.value(node.results[1]).geometry.dtype));
     return true;
   }
-  const View total = b.kept(b.total(l.weight), node.results[1]);
+  const View total = b.kept(b.total(targets.weight), node.results[1]);
   const View sum = b.total(each);
   b.define_as(node.results[0], reduction == Mean ? b.div(sum, total) : sum);
   return true;
@@ -221,8 +232,8 @@ bool nll_loss_backward(const Node& node, Builder& b, Decomposed& known) {
   if (!likelihood_suits(node, 1, known) || !suits(node.args[0]) || !suits(node.args[6])) {
     return false;
   }
-  const Likelihood l = likelihood(node, 1, op, b);
-  const DType type = l.weight.dtype();
+  const ClassTargets targets = class_targets(node, 1, op, b, known);
+  const DType type = targets.weight.dtype();
   const std::int64_t reduction = node.args[4].integer;
   const auto scalar = [&](const Arg& arg) {
     View view = Builder::view(arg);
@@ -234,9 +245,9 @@ bool nll_loss_backward(const Node& node, Builder& b, Decomposed& known) {
   if (reduction == Mean) {
     gradient = b.div(gradient, scalar(node.args[6]));
   }
-  const View each = b.where(l.valid, Builder::tensor(b.neg(b.mul(l.weight, gradient))), Builder::real(0));
+  const View each = b.where(targets.valid, Builder::tensor(b.neg(b.mul(targets.weight, gradient))), Builder::real(0));
   const View row = Builder::unsqueezed(each, 1);
-  b.define_as(node.results[0], b.where(l.hit, Builder::tensor(row), Builder::real(0)));
+  b.define_as(node.results[0], b.where(targets.hit, Builder::tensor(row), Builder::real(0)));
   known.one_hot_sums[node.results[0]] = row;
   return true;
 }

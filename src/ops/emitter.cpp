@@ -92,6 +92,11 @@ std::int64_t Emitter::integer(std::size_t i, std::int64_t fallback) const {
   return a.integer;
 }
 
+bool Emitter::is_one(std::size_t i) const {
+  const Arg& a = arg(i);
+  return is_constant(a) && (a.number.kind == NumberKind::Int ? a.integer == 1 : a.real == 1.0);
+}
+
 std::string_view Emitter::text(std::size_t i) const {
   const Arg& a = arg(i);
   if (a.tag != Tag::None && a.tag != Tag::String) {

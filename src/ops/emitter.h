@@ -40,6 +40,8 @@ class Emitter {
   bool flag(std::size_t i) const;
   /// A number's or int's value is needed at compile time: an Int, Bool or None (then `fallback`).
   std::int64_t integer(std::size_t i, std::int64_t fallback) const;
+  /// Whether it is the constant 1.
+  bool is_one(std::size_t i) const;
   /// The text of a String argument, "" for None.
   std::string_view text(std::size_t i) const;
   DType result_dtype() const { return result_.dtype; }

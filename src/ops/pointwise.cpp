@@ -270,7 +270,7 @@ void add_scaled(E& e, std::size_t a, std::size_t b, bool subtract) {
   }
   const Id left = e.operand(a, dtype);
   const Id right = e.operand(b, dtype);
-  if (!e.has(2)) {
+  if (!e.has(2) || e.is_one(2)) {
     e.result(e.op(subtract ? K::Sub : K::Add, m, left, right));
     return;
   }

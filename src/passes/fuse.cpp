@@ -58,6 +58,15 @@ struct Order {
   }
 };
 
+/// Whether a node makes 0, 1, 2, … as int64, one after the other.
+bool counts_up(const Node& node) {
+  const auto is = [&](std::size_t i, std::int64_t number) {
+    return is_constant(node.args[i]) && node.args[i].number.kind == NumberKind::Int && node.args[i].integer == number;
+  };
+  return node.op->name == "aten::arange.start_step" && is(0, 0) && is(2, 1) && node.args[3].tag == Tag::Int &&
+         node.args[3].integer == static_cast<std::int64_t>(DType::Int64);
+}
+
 class Fuser {
  public:
   Fuser(Graph graph, FuseMode mode)
@@ -70,7 +79,7 @@ class Fuser {
         nodes_of_(graph_.nodes.size()),
         groups_(graph_.nodes.size()),
         context_{graph_, std::vector<ValueId>(graph_.values.size()), std::vector<std::uint8_t>(graph_.values.size(), 0),
-                 std::vector<std::uint8_t>(graph_.values.size(), 0)} {
+                 std::vector<std::uint8_t>(graph_.values.size(), 0), std::vector<std::uint8_t>(graph_.values.size(), 0)} {
     std::iota(parent_.begin(), parent_.end(), 0);
     std::iota(context_.root.begin(), context_.root.end(), 0);
   }
@@ -102,6 +111,9 @@ class Fuser {
     for (std::int32_t i = 0; i < count(); ++i) {
       const Node& node = at(graph_.nodes, i);
       at(nodes_of_, i) = {i};
+      if (counts_up(node)) {
+        at(context_.counts, node.results[0]) = 1;
+      }
       for (const std::int32_t first : at(order_.before, i)) {
         at(depth_, i) = std::max(at(depth_, i), at(depth_, first) + 1);
       }

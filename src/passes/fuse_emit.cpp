@@ -23,6 +23,7 @@ class Maker {
     }
     prune();
     collapse();
+    count();
     return finish();
   }
 
@@ -216,6 +217,32 @@ class Maker {
       if (static_cast<std::int32_t>(d) < kept_) {
         --kept_;
       }
+    }
+  }
+
+  /// Loads of what counts up along a dimension become the coordinate.
+  void count() {
+    for (std::size_t a = accesses_.size(); a-- > 0;) {
+      const LoweredPlace& place = accesses_[a].place;
+      const auto& strides = place.strides;
+      const auto moves = std::find_if(strides.begin(), strides.end(), [](std::int64_t stride) { return stride != 0; });
+      if (accesses_[a].store || context_.counts[static_cast<std::size_t>(place.value)] == 0 || place.offset != 0 ||
+          moves == strides.end() || *moves != 1 ||
+          std::any_of(moves + 1, strides.end(), [](std::int64_t stride) { return stride != 0; })) {
+        continue;
+      }
+      for (KernelInstruction& instruction : body_) {
+        if (instruction.op != KernelOp::Load && instruction.op != KernelOp::Store) {
+          continue;
+        }
+        if (instruction.immediate == static_cast<std::int64_t>(a)) {
+          instruction.op = KernelOp::Index;
+          instruction.immediate = moves - strides.begin();
+        } else if (instruction.immediate > static_cast<std::int64_t>(a)) {
+          --instruction.immediate;
+        }
+      }
+      accesses_.erase(accesses_.begin() + static_cast<std::ptrdiff_t>(a));
     }
   }
 

@@ -13,6 +13,7 @@ struct FuseContext {
   std::vector<ValueId> root;               ///< per value: the first one of its storage
   std::vector<std::uint8_t> undefined;     ///< per value: it is storage that nothing has written
   std::vector<std::uint8_t> needed;        ///< per value: the group's results that others use
+  std::vector<std::uint8_t> counts;        ///< per value: it holds 0, 1, 2, … as int64, so that a coordinate does for it
 };
 
 /// The group's kernel as a node. Its results are those values made in the group for which `needed` is set.
