@@ -61,6 +61,11 @@ struct MemoryUse {
 };
 MemoryUse memory_use();
 
+/// Keeps what is compiled from now on in the folder `path`, and finds there what other processes of the same build of Spool,
+/// PyTorch and LLVM compiled on such a processor (docs/caching.md). Made if it isn't there; `readonly`: nothing is written. Throws
+/// c10::ValueError for a folder that can't be used.
+void initialize_cache(const std::string& path, bool readonly = false);
+
 /// The engine that compiles and runs graphs: "native" (default) or "reference". Cuts what is pending first.
 void set_engine(const std::string& name);
 std::string engine_name();

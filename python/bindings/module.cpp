@@ -192,6 +192,7 @@ PYBIND11_MODULE(_C, m) {
         spool::add_step_closure(std::move(closure), run_async);
       },
       py::arg("fn"), py::arg("run_async"));
+  m.def("initialize_cache", &spool::initialize_cache, py::arg("path"), py::arg("readonly"), WithoutGil());
   m.def("graph_text", &spool::graph_text, py::arg("tensors"), WithoutGil());
   m.def(
       "unlazy",

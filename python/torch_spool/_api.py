@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -173,6 +174,19 @@ class options:
 
     def __exit__(self, *exception: object) -> None:
         _C.set_compile_options(**self._before)
+
+
+def initialize_cache(path: str | os.PathLike[str], readonly: bool = False) -> None:
+    """Keep compiled graphs in the folder PATH, for other processes and later runs.
+
+    A graph that a process of the same build of Spool, PyTorch and LLVM, on a
+    processor with the same features, compiled before is loaded instead of
+    compiled (`PersistentCacheHit` counts these). Processes may share the folder;
+    files that are torn or foreign are ignored with a warning. It is bounded by
+    SPOOL_DISK_CACHE_BYTES (1 GiB): what was used least recently goes first. With
+    READONLY nothing is written. Raises `ValueError` for a folder that can't be used.
+    """
+    _C.initialize_cache(os.fspath(path), bool(readonly))
 
 
 def manual_seed(seed: int, device: DeviceLike = None) -> None:

@@ -53,6 +53,7 @@ Settings read() {
       .log = text("SPOOL_LOG", ""),
       .decompose = flag("SPOOL_DECOMPOSE", false),
       .cache_size = number("SPOOL_CACHE_SIZE", 1024, 1),
+      .disk_cache_bytes = number("SPOOL_DISK_CACHE_BYTES", std::size_t{1} << 30U, 1),
       .max_tape_ops = number("SPOOL_MAX_TAPE_OPS", 2048, 1),
       .max_tape_bytes = number("SPOOL_MAX_TAPE_BYTES", std::size_t{2} << 30U, 1),
       .in_flight = number("SPOOL_IN_FLIGHT", 2, 1),

@@ -12,6 +12,7 @@ struct Settings {
   std::string log;            ///< SPOOL_LOG: comma-separated subjects: compile, break, launch.
   bool decompose = false;  ///< SPOOL_DECOMPOSE: take composite operations apart although nothing fuses the pieces (for tests).
   std::size_t cache_size;  ///< SPOOL_CACHE_SIZE: plans kept by the compile cache (default 1024, at least 1).
+  std::size_t disk_cache_bytes; ///< SPOOL_DISK_CACHE_BYTES: how large the persistent cache's folder may be (default 1 GiB).
   std::size_t max_tape_ops;  ///< SPOOL_MAX_TAPE_OPS: ops after which an uncut tape is cut by itself (default 2048).
   std::size_t max_tape_bytes;  ///< SPOOL_MAX_TAPE_BYTES: bytes of results after which it is cut by itself (default 2 GiB).
   std::size_t in_flight;  ///< SPOOL_IN_FLIGHT: launched plans that may wait in the queue (default 2, at least 1).

@@ -45,8 +45,15 @@ class Engine {
   virtual ~Engine() = default;
   virtual std::string name() const = 0;
 
-  /// Makes a plan. The graph has passed the pipeline (passes/pipeline.h). Throws Error if the engine can't.
-  virtual std::unique_ptr<Plan> compile(const Graph& graph, const PlanOptions& options = {}) = 0;
+  /// What its plans depend on beside graph and options: versions of what makes and runs them, processor, number of threads.
+  virtual std::string build() const { return name(); }
+
+  /// Makes a plan. The graph has passed the pipeline (passes/pipeline.h). Throws Error if the engine can't. `lowered`, if it is not
+  /// null, becomes the graph after the engine's own passes.
+  virtual std::unique_ptr<Plan> compile(const Graph& graph, const PlanOptions& options = {}, Graph* lowered = nullptr) = 0;
+
+  /// Makes the plan again from what `compile` of an engine of the same build gave as `lowered`.
+  virtual std::unique_ptr<Plan> load(const Graph& lowered) = 0;
 
   /// Runs a plan to its end. Throws Error: the message names the op and the user's line; kinds as eager would have raised.
   virtual void run(Plan& plan, const RunArgs& args) = 0;

@@ -8,6 +8,7 @@
 
 #include "src/base/error.h"
 #include "src/base/settings.h"
+#include "src/cache/stored_plan.h"
 #include "src/graph/functionalise.h"
 #include "src/passes/pipeline.h"
 #include "src/runtime/metrics.h"
@@ -168,16 +169,46 @@ void Device::cut(Cut cause, const LocationPtr& where) {
   cache_.shrink(tape_);
 }
 
-std::shared_ptr<Executable> Device::compile(const std::vector<const TapeNode*>& path, const std::vector<bool>& live) {
+Graph Device::make_plan(const Graph& recorded, Executable& executable) {
+  const StoredPlan stored(recorded, *engine_, plan_options());
+  if (std::optional<Graph> lowered = stored.find()) {
+    try {
+      const metrics::Timer timer("CacheLoadTime");
+      executable.plan = engine_->load(*lowered);
+      metrics::count("PersistentCacheHit");
+      return std::move(*lowered);
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::OutOfMemory) {
+        throw;
+      }
+      std::cerr << "[spool] the persistent cache ignores a plan: " << error.what() << '\n';
+    }
+  }
   const metrics::Timer timer("CompileTime");
   metrics::count("UncachedCompile");
-  const Graph graph = optimise(functionalise(path, live));
+  Graph graph = optimise(recorded);
   if (graph.nodes.empty() && graph.outputs.empty()) {
-    return nullptr;
+    return graph;
   }
+  if (!stored.open()) {
+    executable.plan = engine_->compile(graph, plan_options());
+    return graph;
+  }
+  metrics::count("PersistentCacheMiss");
+  Graph lowered;
+  executable.plan = engine_->compile(graph, plan_options(), &lowered);
+  stored.put(lowered);
+  return graph;
+}
+
+std::shared_ptr<Executable> Device::compile(const std::vector<const TapeNode*>& path, const std::vector<bool>& live) {
+  const Graph recorded = functionalise(path, live);
   auto executable = std::make_shared<Executable>();
   executable->engine = engine_;
-  executable->plan = engine_->compile(graph, plan_options());
+  const Graph graph = make_plan(recorded, *executable);
+  if (executable->plan == nullptr) {
+    return nullptr;
+  }
   executable->inputs = graph.inputs;
   executable->outputs = graph.outputs;
   std::set<ValueId> written;

@@ -102,6 +102,9 @@ class Device {
               std::vector<GeneratorState> generators);
   /// Makes `op` abandon the extraction that the calling thread has open, if any.
   static void refuse_in_extraction(const char* op);
+  /// Gives `executable` the plan for a graph as recorded, found in the persistent cache or compiled; none if nothing has to run.
+  /// Returns a graph whose inputs, outputs and mutations are the plan's.
+  Graph make_plan(const Graph& recorded, Executable& executable);
   /// Drops the tape: what it should have written fails with `error`.
   void abandon(const std::vector<bool>& live, const Error& error);
   void poison(const std::vector<bool>& live, const std::shared_ptr<const Error>& failure);

@@ -4,6 +4,8 @@
 
 namespace spool {
 
+std::string describe(const PlanOptions& options) { return options.exact ? "exact" : "fast"; }
+
 PlanOptions& plan_options() {
   thread_local PlanOptions options{.exact = settings().exact};
   return options;

@@ -1,6 +1,8 @@
 // Options: what the user may ask of the compiler. They are part of a plan's key, beside the engine.
 #pragma once
 
+#include <string>
+
 namespace spool {
 
 struct PlanOptions {
@@ -9,6 +11,9 @@ struct PlanOptions {
 
   bool operator==(const PlanOptions&) const = default;
 };
+
+/// Text that differs for options that differ.
+std::string describe(const PlanOptions& options);
 
 /// The calling thread's options, for the graphs that it compiles. At first those of the settings (SPOOL_EXACT).
 PlanOptions& plan_options();

@@ -1,12 +1,16 @@
 // The public C++ API (include/spool/spool.h) over the device.
 #include <ATen/CPUGeneratorImpl.h>
+#include <dlfcn.h>
 #include <spool/spool.h>
 
 #include <atomic>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 
+#include "src/base/error.h"
 #include "src/base/scope.h"
+#include "src/cache/persistent.h"
 #include "src/runtime/closures.h"
 #include "src/runtime/device.h"
 #include "src/torch/generator.h"
@@ -81,6 +85,16 @@ void set_rng_state(const at::Tensor& state) {
   at::Generator generator = torch_side::cpu_generator(std::nullopt);
   const std::lock_guard lock(generator.mutex());
   generator.set_state(state);
+}
+
+void initialize_cache(const std::string& path, bool readonly) {
+  // Another build of this library may compile the same graph in another way: its file stands for the build.
+  Dl_info self{};
+  std::error_code unknown;
+  SPOOL_ASSERT(dladdr(reinterpret_cast<void*>(&initialize_cache), &self) != 0, "This library has no file.");
+  const auto written = std::filesystem::last_write_time(self.dli_fname, unknown).time_since_epoch().count();
+  const auto length = std::filesystem::file_size(self.dli_fname, unknown);
+  with_torch_errors([&] { open_persistent_cache(std::filesystem::path(path), readonly, str(written, ' ', length)); });
 }
 
 std::string graph_text(const std::vector<at::Tensor>& tensors) {

@@ -20,9 +20,10 @@ struct FakePlan final : Plan {
 class FakeEngine final : public Engine {
  public:
   std::string name() const override { return "fake"; }
-  std::unique_ptr<Plan> compile(const Graph& /*graph*/, const PlanOptions& /*options*/) override {
+  std::unique_ptr<Plan> compile(const Graph& /*graph*/, const PlanOptions& /*options*/, Graph* /*lowered*/) override {
     return std::make_unique<FakePlan>([](const RunArgs&) {});
   }
+  std::unique_ptr<Plan> load(const Graph& lowered) override { return compile(lowered, {}, nullptr); }
   void run(Plan& plan, const RunArgs& args) override { static_cast<FakePlan&>(plan).body(args); }
   Memory allocate(std::size_t nbytes) override {
     void* data = std::malloc(nbytes == 0 ? 1 : nbytes);

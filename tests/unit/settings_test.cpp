@@ -37,14 +37,14 @@ template <class Show>
 
 std::string all(const Settings& s) {
   return str('<', s.engine, '|', s.dump_graphs, '|', s.log, '|', s.cache_size, '|', s.max_tape_ops, '|', s.max_tape_bytes, '|',
-             s.in_flight, '|', s.follow, '|', s.exact, '|', s.fuse, '>');
+             s.in_flight, '|', s.follow, '|', s.exact, '|', s.fuse, '|', s.disk_cache_bytes, '>');
 }
 
 const auto fine = testing::ExitedWithCode(0);
 const auto refused = testing::ExitedWithCode(1);
 
 TEST(SettingsDeathTest, HaveDefaults) {
-  EXPECT_EXIT(read_with({}, all), fine, "<native\\|\\|\\|1024\\|2048\\|2147483648\\|2\\|1\\|0\\|auto>");
+  EXPECT_EXIT(read_with({}, all), fine, "<native\\|\\|\\|1024\\|2048\\|2147483648\\|2\\|1\\|0\\|auto\\|1073741824>");
 }
 
 TEST(SettingsDeathTest, AreReadFromTheEnvironment) {
@@ -57,14 +57,15 @@ TEST(SettingsDeathTest, AreReadFromTheEnvironment) {
                          {"SPOOL_IN_FLIGHT", "5"},
                          {"SPOOL_FOLLOW", "0"},
                          {"SPOOL_EXACT", "1"},
-                         {"SPOOL_FUSE", "never"}},
+                         {"SPOOL_FUSE", "never"},
+                         {"SPOOL_DISK_CACHE_BYTES", "56"}},
                         all),
-              fine, "<reference\\|/tmp/graphs\\|compile\\|1\\|12\\|34\\|5\\|0\\|1\\|never>");
+              fine, "<reference\\|/tmp/graphs\\|compile\\|1\\|12\\|34\\|5\\|0\\|1\\|never\\|56>");
 }
 
 TEST(SettingsDeathTest, AnEmptyVariableIsNotSet) {
   EXPECT_EXIT(read_with({{"SPOOL_ENGINE", ""}, {"SPOOL_CACHE_SIZE", ""}, {"SPOOL_FOLLOW", ""}}, all), fine,
-              "<native\\|\\|\\|1024\\|2048\\|2147483648\\|2\\|1\\|0\\|auto>");
+              "<native\\|\\|\\|1024\\|2048\\|2147483648\\|2\\|1\\|0\\|auto\\|1073741824>");
 }
 
 TEST(SettingsDeathTest, WhatCannotBeReadIsRefusedByName) {

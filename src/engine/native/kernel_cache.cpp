@@ -1,5 +1,7 @@
 #include "src/engine/native/kernel_cache.h"
 
+#include <llvm/Config/llvm-config.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -7,12 +9,15 @@
 #include <list>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
 
 #include "src/base/error.h"
+#include "src/cache/persistent.h"
 #include "src/engine/native/jit.h"
+#include "src/engine/native/vector_math.h"
 
 namespace spool::native {
 namespace {
@@ -34,9 +39,9 @@ class Cache {
   }
 
   /// Keeps `code`, unless another thread was first; returns what is kept.
-  KernelCodePtr insert(const std::string& key, KernelCodePtr code, double seconds) {
+  KernelCodePtr insert(const std::string& key, KernelCodePtr code, bool loaded, double seconds) {
     const std::lock_guard lock(mutex_);
-    ++stats_.compiled;
+    ++(loaded ? stats_.loaded : stats_.compiled);
     stats_.seconds += seconds;
     if (const auto found = index_.find(key); found != index_.end()) {
       return found->second->second;
@@ -69,9 +74,52 @@ Cache& cache() {
   return *made;
 }
 
+// An entry of the persistent cache: one character for `finish`, the symbols' names, one a line, an empty line, the object code.
+
+std::string stored_key(const std::string& key) { return kernel_build() + '\n' + key; }
+
+bool can_be_stored(const GeneratedCode& code) {
+  return std::all_of(code.symbols.begin(), code.symbols.end(),
+                     [](const auto& symbol) { return math_symbol(symbol.first) == symbol.second; });
+}
+
+std::string to_store(const GeneratedCode& code) {
+  std::string bytes(1, code.finish ? '1' : '0');
+  for (const auto& [name, address] : code.symbols) {
+    bytes += name + '\n';
+  }
+  return (bytes += '\n').append(code.object.begin(), code.object.end());
+}
+
+std::optional<GeneratedCode> stored(const std::optional<std::string>& bytes) {
+  if (!bytes.has_value() || bytes->empty()) {
+    return std::nullopt;
+  }
+  GeneratedCode code;
+  code.finish = bytes->front() == '1';
+  std::size_t at = 1;
+  for (std::size_t end = bytes->find('\n', at); end != at; end = bytes->find('\n', at)) {
+    if (end == std::string::npos) {
+      return std::nullopt;
+    }
+    const std::string name = bytes->substr(at, end - at);
+    void* const address = math_symbol(name);
+    if (address == nullptr) {
+      return std::nullopt;  // another library than the one it was compiled for
+    }
+    code.symbols.emplace_back(name, address);
+    at = end + 1;
+  }
+  code.object.assign(bytes->begin() + static_cast<std::ptrdiff_t>(at) + 1, bytes->end());
+  return code;
+}
+
 KernelCodePtr compile(const Form& form, const std::string& key) {
   const auto begin = std::chrono::steady_clock::now();
-  GeneratedCode generated = generate(form);
+  const auto disk = persistent_cache();
+  std::optional<GeneratedCode> found = disk != nullptr ? stored(disk->find("kernel", stored_key(key))) : std::nullopt;
+  const bool loaded = found.has_value();
+  GeneratedCode generated = loaded ? std::move(*found) : generate(form);
   std::vector<std::string> entries{"run"};
   if (generated.finish) {
     entries.emplace_back("finish");
@@ -81,9 +129,12 @@ KernelCodePtr compile(const Form& form, const std::string& key) {
   code->run = reinterpret_cast<KernelCode::Function>(addresses[0]);
   code->finish = generated.finish ? reinterpret_cast<KernelCode::Function>(addresses[1]) : nullptr;
   code->partials = partials(form);
+  if (disk != nullptr && !loaded && can_be_stored(generated)) {
+    disk->put("kernel", stored_key(key), to_store(generated));
+  }
   code->object = std::move(generated.object);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  return cache().insert(key, std::move(code), taken.count());
+  return cache().insert(key, std::move(code), loaded, taken.count());
 }
 
 }  // namespace
@@ -140,6 +191,10 @@ std::vector<KernelCodePtr> compile_kernels(std::span<const Form> forms) {
     }
   }
   return result;
+}
+
+std::string kernel_build() {
+  return str("LLVM " LLVM_VERSION_STRING ", ", jit::host().triple, ' ', jit::host().cpu, ' ', jit::host().features);
 }
 
 KernelCacheStats kernel_cache_stats() { return cache().stats(); }

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "src/engine/native/codegen.h"
@@ -20,12 +21,16 @@ struct KernelCode {
 using KernelCodePtr = std::shared_ptr<const KernelCode>;
 
 /// Code for each of the forms, in order; what is not in the cache is compiled, on several threads if there is much of it. The cache
-/// keeps the latest ones; plans keep what they use. Thread-safe. Throws Error(Internal) with LLVM's reason, Error(OutOfMemory).
+/// keeps the latest ones; plans keep what they use. Where a persistent cache is open, object code is looked for and kept there. Thread-safe. Throws Error(Internal) with LLVM's reason, Error(OutOfMemory).
 std::vector<KernelCodePtr> compile_kernels(std::span<const Form> forms);
+
+/// What machine code depends on beside its form: LLVM's version and the processor.
+std::string kernel_build();
 
 struct KernelCacheStats {
   std::uint64_t hits = 0;
   std::uint64_t compiled = 0;
+  std::uint64_t loaded = 0;  ///< found in the persistent cache
   double seconds = 0;  ///< spent compiling, summed over threads
 };
 KernelCacheStats kernel_cache_stats();

@@ -1,6 +1,7 @@
 // The native engine: runs plans.
 #include <ATen/Parallel.h>
 #include <c10/core/InferenceMode.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <iostream>
@@ -10,6 +11,7 @@
 #include "src/engine/aten/call.h"
 #include "src/engine/aten/memory.h"
 #include "src/engine/native/arena.h"
+#include "src/engine/native/kernel_cache.h"
 #include "src/engine/native/onednn_step.h"
 #include "src/engine/native/plan.h"
 #include "src/engine/native/planned_allocator.h"
@@ -58,12 +60,17 @@ class NativeEngine final : public Engine {
  public:
   std::string name() const override { return "native"; }
 
-  std::unique_ptr<Plan> compile(const Graph& graph, const PlanOptions& options) override {
+  std::string build() const override {
+    return str("native, PyTorch " TORCH_VERSION ", ", kernel_build(), ", ", at::get_num_threads(), " threads, fuse ",
+               settings().fuse, settings().decompose ? ", decompose" : "");
+  }
+
+  std::unique_ptr<Plan> compile(const Graph& graph, const PlanOptions& options, Graph* lowered) override {
     if (options.exact) {
-      return std::make_unique<NativePlan>(graph, arena_);
+      return plan(graph, lowered);
     }
     try {
-      return plan(make_kernels(graph));
+      return plan(assign_layouts(make_kernels(graph), &choose_convolution), lowered);
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::OutOfMemory) {
         throw;
@@ -77,8 +84,10 @@ class NativeEngine final : public Engine {
         std::cerr << "[spool] compiled without kernels: " << reason << '\n';
       }
     }
-    return plan(graph);
+    return plan(assign_layouts(graph, &choose_convolution), lowered);
   }
+
+  std::unique_ptr<Plan> load(const Graph& lowered) override { return plan(lowered, nullptr); }
 
   void run(Plan& any_plan, const RunArgs& args) override {
     auto& plan = static_cast<NativePlan&>(any_plan);
@@ -107,8 +116,12 @@ class NativeEngine final : public Engine {
   MemoryInfo memory() const override { return counter_.info(); }
 
  private:
-  std::unique_ptr<Plan> plan(Graph graph) const {
-    return std::make_unique<NativePlan>(assign_layouts(std::move(graph), &choose_convolution), arena_);
+  std::unique_ptr<Plan> plan(Graph graph, Graph* lowered) const {
+    auto made = std::make_unique<NativePlan>(graph, arena_);
+    if (lowered != nullptr) {
+      *lowered = std::move(graph);
+    }
+    return made;
   }
 
   /// Moves memory into the run's outputs. What lies in memory that is someone else's (an input that is only read, another output's)

@@ -37,8 +37,8 @@ T unary(T x) {
         reinterpret_cast<void*>(static_cast<double (*)(double, double)>(&name))                        \
   }
 
-const Row* find(KernelOp op) {
-  static const std::array rows{
+const auto& rows() {
+  static const std::array made{
       SPOOL_UNARY(Exp, exp, "u10"),       SPOOL_UNARY(Exp2, exp2, "u10"),    SPOOL_UNARY(Expm1, expm1, "u10"),
       SPOOL_UNARY(Log, log, "u10"),       SPOOL_UNARY(Log2, log2, "u10"),    SPOOL_UNARY(Log10, log10, "u10"),
       SPOOL_UNARY(Log1p, log1p, "u10"),   SPOOL_UNARY(Sin, sin, "u10"),      SPOOL_UNARY(Cos, cos, "u10"),
@@ -49,8 +49,12 @@ const Row* find(KernelOp op) {
       SPOOL_UNARY(Lgamma, lgamma, "u10"), SPOOL_BINARY(Pow, pow, "u10"),     SPOOL_BINARY(Atan2, atan2, "u10"),
       SPOOL_BINARY(Hypot, hypot, "u05"),  SPOOL_BINARY(Fmod, fmod, nullptr),
   };
-  const auto* row = std::find_if(rows.begin(), rows.end(), [&](const Row& candidate) { return candidate.op == op; });
-  return row == rows.end() ? nullptr : row;
+  return made;
+}
+
+const Row* find(KernelOp op) {
+  const auto* row = std::find_if(rows().begin(), rows().end(), [&](const Row& candidate) { return candidate.op == op; });
+  return row == rows().end() ? nullptr : row;
 }
 
 /// PyTorch's library, by one of its functions: names are looked up there, whatever scope it was loaded into.
@@ -131,6 +135,19 @@ llvm::Value* join(llvm::IRBuilder<>& builder, std::vector<llvm::Value*> parts) {
 }  // namespace
 
 bool is_math(KernelOp op) { return find(op) != nullptr; }
+
+void* math_symbol(const std::string& name) {
+  if (name.starts_with("Sleef_")) {
+    return dlsym(library(), name.c_str());
+  }
+  for (const Row& row : rows()) {
+    const std::string own = std::string("spool_") + row.name;
+    if (name == own || name == own + "f") {
+      return name == own ? row.f64 : row.f32;
+    }
+  }
+  return nullptr;
+}
 
 llvm::Value* emit_lanes(llvm::IRBuilder<>& builder, jit::Symbols& symbols, const char* name, void* address,
                         llvm::ArrayRef<llvm::Value*> operands) {

@@ -18,6 +18,9 @@ bool is_math(KernelOp op);
 /// `symbols`. The bits of a lane's result depend on that lane alone, and not on the vector's length.
 llvm::Value* emit_math(llvm::IRBuilder<>& builder, jit::Symbols& symbols, KernelOp op, llvm::ArrayRef<llvm::Value*> operands);
 
+/// The address of what `emit_math` calls by that name; null for any other name.
+void* math_symbol(const std::string& name);
+
 /// Emits a call of a C function with scalar operands, for each lane. All operands and the result are of one type.
 llvm::Value* emit_lanes(llvm::IRBuilder<>& builder, jit::Symbols& symbols, const char* name, void* address,
                         llvm::ArrayRef<llvm::Value*> operands);

@@ -97,9 +97,14 @@ class ReferenceEngine final : public Engine {
  public:
   std::string name() const override { return "reference"; }
 
-  std::unique_ptr<Plan> compile(const Graph& graph, const PlanOptions& /*options*/) override {
+  std::unique_ptr<Plan> compile(const Graph& graph, const PlanOptions& /*options*/, Graph* lowered) override {
+    if (lowered != nullptr) {
+      *lowered = graph;
+    }
     return std::make_unique<ReferencePlan>(graph);
   }
+
+  std::unique_ptr<Plan> load(const Graph& lowered) override { return std::make_unique<ReferencePlan>(lowered); }
 
   void run(Plan& plan, const RunArgs& args) override {
     const c10::InferenceMode below_autograd;
