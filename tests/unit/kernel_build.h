@@ -123,17 +123,17 @@ class KernelTrial {
   }
 
   /// The first difference, or an empty string. Integers and bool are compared exactly, floating point within `ulps` units of the
-  /// last place of the expected value or of `floor`, whichever is more.
-  std::string difference(double ulps, double floor = 0) const {
+  /// last place of the expected value or of `floor`, whichever is more. `coarsest`: what was computed in, if float64 was not.
+  std::string difference(double ulps, double floor = 0, DType coarsest = DType::Float64) const {
     for (std::size_t m = 0; m < contents_.size(); ++m) {
       const DType dtype = dtypes_[m];
       for (std::size_t at = 0; at < contents_[m].size(); at += static_cast<std::size_t>(size_of(dtype))) {
         const Cell want = read(expected_[m].data() + at, dtype);
         const Cell have = read(got_[m].data() + at, dtype);
-        const double epsilon = dtype == DType::Float64   ? 0x1p-52
-                               : dtype == DType::Float32 ? 0x1p-23
-                               : dtype == DType::Float16 ? 0x1p-10
-                                                         : 0x1p-7;
+        const double epsilon = dtype == DType::Float64 && coarsest == DType::Float64 ? 0x1p-52
+                               : dtype == DType::Float32 || dtype == DType::Float64  ? 0x1p-23
+                               : dtype == DType::Float16                             ? 0x1p-10
+                                                                                     : 0x1p-7;
         const double allowed = ulps * epsilon * std::max(std::fabs(want.f), floor);
         const bool same = floating(dtype) ? (std::isnan(want.f) && std::isnan(have.f)) || want.f == have.f ||
                                                 std::fabs(want.f - have.f) <= allowed

@@ -76,8 +76,8 @@ bool moves(const Dimensions& dimensions, std::int64_t access) {
   });
 }
 
-/// Whether results of reductions over the rest are needed only when a row is done, and all else that is stored moves along the
-/// rest.
+/// Whether results of reductions over these dimensions are needed only when they are complete, and all else that is stored moves
+/// along them. There are no other reductions.
 bool complete_only(const Kernel& kernel, const Dimensions& rest) {
   std::vector<bool> point(kernel.body.size()), reduced(kernel.body.size());
   for (std::size_t i = 0; i < kernel.body.size(); ++i) {
@@ -111,9 +111,9 @@ bool complete_only(const Kernel& kernel, const Dimensions& rest) {
   return true;
 }
 
-void turn(Kernel& kernel, KernelOver to) {
+void turn(Kernel& kernel, KernelOver from, KernelOver to) {
   for (KernelInstruction& instruction : kernel.body) {
-    if (is_reduction(instruction.op) && instruction.immediate == static_cast<std::int64_t>(KernelOver::Rest)) {
+    if (is_reduction(instruction.op) && instruction.immediate == static_cast<std::int64_t>(from)) {
       instruction.immediate = static_cast<std::int64_t>(to);
     }
   }
@@ -180,20 +180,38 @@ class Maker {
       rest_.push_back(std::move(kept_.back()));
       kept_.pop_back();
     }
+    // Of the others, the one along which the most of those that lie across the lanes are contiguous comes next: see KernelLaunch.
+    const auto along = [&](const Dimension& dimension) {
+      int count = 0;
+      for (std::size_t a = 0; a < dimension.strides.size(); ++a) {
+        count += dimension.strides[a] == 1 && rest_.back().strides[a] > 1 ? 1 : 0;
+      }
+      return count;
+    };
+    if (!kept_.empty()) {
+      const auto best =
+          std::max_element(kept_.rbegin(), kept_.rend(), [&](const auto& a, const auto& b) { return along(a) < along(b); });
+      std::rotate(best.base() - 1, best.base(), kept_.end());
+    }
   }
 
   void arrange() {
     Kernel& program = form_.program;
-    const bool over_rest = has(program, KernelOver::Rest);
-    const bool over_kept = has(program, KernelOver::Kept);
+    bool over_rest = has(program, KernelOver::Rest);
+    bool over_kept = has(program, KernelOver::Kept);
     const bool over_all = has(program, KernelOver::All);
     if (!over_rest && !over_kept) {
       pool();
       return;
     }
-    if (over_rest && !over_kept && !over_all && complete_only(program, rest_)) {
+    if (over_rest != over_kept && !over_all && complete_only(program, over_rest ? rest_ : kept_)) {
+      if (over_kept) {
+        turn(program, KernelOver::Kept, KernelOver::Rest);
+        std::swap(kept_, rest_);
+        std::swap(over_kept, over_rest);
+      }
       if (kept_.empty()) {
-        turn(program, KernelOver::All);
+        turn(program, KernelOver::Rest, KernelOver::All);
         pool();
         return;
       }
@@ -202,7 +220,7 @@ class Maker {
       constexpr std::int64_t few_columns = 32768;
       constexpr std::int64_t many_rows = 64;
       if (unit_strides(kept_) > unit_strides(rest_) && points(kept_) <= few_columns && points(rest_) >= many_rows) {
-        turn(program, KernelOver::Kept);
+        turn(program, KernelOver::Rest, KernelOver::Kept);
         std::swap(kept_, rest_);
         return;
       }
@@ -362,7 +380,8 @@ std::vector<Level> levels(const Form& form) {
       const int coordinate = form.coordinates[static_cast<std::size_t>(instruction.immediate)];
       level = coordinate < 0 ? Level::Uniform : coordinate == 0 ? Level::Row : Level::Point;
     } else if (instruction.op == KernelOp::Store) {
-      level = std::max(level, place(instruction.immediate));
+      const Level at = place(instruction.immediate);
+      level = level == Level::AfterAll && at == Level::Point ? Level::AfterKept : std::max(level, at);
     } else if (is_reduction(instruction.op)) {
       SPOOL_CHECK(level < Level::AfterAll, Internal, "[compile] v", i, " reduces a value that is complete only after all rows:\n",
                   text(form.program));

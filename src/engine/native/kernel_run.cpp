@@ -14,6 +14,10 @@ namespace {
 
 /// Points of a tile, about: enough to make a call cheap, few enough that its rows stay in the nearest cache.
 constexpr std::int64_t tile_points = 8192;
+/// Points along the lanes where an access lies across them: so few that the cache lines that it touches serve all rows of the tile.
+constexpr std::int64_t crossing_points = 128;
+/// Rows that are added up one after the other before their sum is put aside: keeps sums over many rows accurate.
+constexpr std::int64_t rows_at_once = 128;
 /// Work below which more threads don't pay, in cycles.
 constexpr std::int64_t grain_cost = 32768;
 constexpr std::int64_t most_chunks = 64;
@@ -93,7 +97,7 @@ KernelLaunch::KernelLaunch(Form form, Extent extent, const KernelSegment& segmen
     splits = splits && level[i] != Level::AfterKept && !(instruction.op == KernelOp::Store && level[i] < Level::Point) &&
              !(is_reduction(instruction.op) && level[static_cast<std::size_t>(instruction.operands[0])] < Level::Point);
   }
-  inner_per_tile_ = splits ? std::min<std::int64_t>(inner, tile_points) : inner;
+  inner_per_tile_ = splits ? std::min(inner, crosses() ? crossing_points : tile_points) : inner;
   inner_tiles_ = inner == 0 ? 1 : ceil_div(inner, inner_per_tile_);
   rows_per_tile_ = std::max<std::int64_t>(1, tile_points / std::max<std::int64_t>(1, row_points / inner_tiles_));
   if (form_.vertical) {
@@ -110,27 +114,30 @@ KernelLaunch::KernelLaunch(Form form, Extent extent, const KernelSegment& segmen
     const auto fit = static_cast<std::int64_t>(most_partial_bytes / std::max<std::size_t>(1, partial_bytes_));
     parts_ = std::max<std::int64_t>(1, std::min({tiles, most_chunks, std::max<std::int64_t>(2, fit)}));
     chunks_ = static_cast<std::size_t>(parts_);
+    partial_bytes_ *= 2;  // one to add up in, one to put aside in
   }
   const double points = static_cast<double>(all_rows_) * static_cast<double>(row_points);
   part_cost_ = static_cast<std::int64_t>(points * point_cost(form_) / static_cast<double>(std::max<std::int64_t>(1, parts_))) + 1;
 }
 
-void KernelLaunch::set_code(KernelCodePtr code) { code_ = std::move(code); }
-
-std::vector<std::int64_t> KernelLaunch::partial_counts() const {
-  std::vector<std::int64_t> counts;
-  for (const Partial& partial : code_->partials) {
-    counts.push_back(partial.each ? extent_.rest_points() : 1);
+bool KernelLaunch::crosses() const {
+  for (std::size_t a = 0; a < offsets_.size(); ++a) {
+    const std::int64_t size = element_size(form_.program.accesses[a].dtype);
+    const std::int64_t* strides = extent_.strides.data() + a * static_cast<std::size_t>(1 + form_.rest);
+    if (strides[0] == size && strides[form_.rest] > size) {
+      return true;
+    }
   }
-  return counts;
+  return false;
 }
+
+void KernelLaunch::set_code(KernelCodePtr code) { code_ = std::move(code); }
 
 void KernelLaunch::place_partials(char* scratch, std::vector<char*>& partials) const {
   partials.clear();
-  const std::vector<std::int64_t> counts = partial_counts();
-  for (std::size_t i = 0; i < counts.size(); ++i) {
+  for (const Partial& partial : code_->partials) {
     partials.push_back(scratch);
-    scratch += aligned(static_cast<std::size_t>(counts[i] * element_size(code_->partials[i].dtype)));
+    scratch += aligned(static_cast<std::size_t>((partial.each ? extent_.rest_points() : 1) * element_size(partial.dtype)));
   }
 }
 
@@ -139,16 +146,39 @@ void KernelLaunch::run_part(std::int64_t part, char* const* pointers, const std:
     run_tile(part, pointers, numbers, nullptr);
     return;
   }
-  std::vector<char*> partials;
-  place_partials(scratch + static_cast<std::size_t>(part) * partial_bytes_, partials);
-  const std::vector<std::int64_t> counts = partial_counts();
+  std::vector<char*> aside, sums;
+  char* own = scratch + static_cast<std::size_t>(part) * partial_bytes_;
+  place_partials(own, aside);
+  place_partials(own + partial_bytes_ / 2, sums);
+  start(aside);
+  const std::int64_t tiles = row_tiles_ * inner_tiles_;
+  const std::int64_t end = tiles * (part + 1) / parts_;
+  const std::int64_t at_once = std::max<std::int64_t>(1, rows_at_once / rows_per_tile_);
+  for (std::int64_t tile = tiles * part / parts_; tile < end; tile += at_once) {
+    start(sums);
+    for (std::int64_t i = tile; i < std::min(end, tile + at_once); ++i) {
+      run_tile(i, pointers, numbers, sums.data());
+    }
+    add(aside, sums);
+  }
+}
+
+void KernelLaunch::start(const std::vector<char*>& partials) const {
   for (std::size_t i = 0; i < partials.size(); ++i) {
     const Partial& partial = code_->partials[i];
-    with_type(partial.dtype, [&](auto zero) { fill_as(partial.op, reinterpret_cast<decltype(zero)*>(partials[i]), counts[i]); });
+    const std::int64_t count = partial.each ? extent_.rest_points() : 1;
+    with_type(partial.dtype, [&](auto zero) { fill_as(partial.op, reinterpret_cast<decltype(zero)*>(partials[i]), count); });
   }
-  const std::int64_t tiles = row_tiles_ * inner_tiles_;
-  for (std::int64_t tile = tiles * part / parts_; tile < tiles * (part + 1) / parts_; ++tile) {
-    run_tile(tile, pointers, numbers, partials.data());
+}
+
+void KernelLaunch::add(const std::vector<char*>& to, const std::vector<char*>& from) const {
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    const Partial& partial = code_->partials[i];
+    const std::int64_t count = partial.each ? extent_.rest_points() : 1;
+    with_type(partial.dtype, [&](auto zero) {
+      using T = decltype(zero);
+      combine_as(partial.op, reinterpret_cast<T*>(to[i]), reinterpret_cast<const T*>(from[i]), count);
+    });
   }
 }
 
@@ -158,16 +188,9 @@ void KernelLaunch::finish(char* const* pointers, const std::int64_t* numbers, ch
   }
   std::vector<char*> total, next;
   place_partials(scratch, total);
-  const std::vector<std::int64_t> counts = partial_counts();
   for (std::size_t chunk = 1; chunk < chunks_; ++chunk) {
     place_partials(scratch + chunk * partial_bytes_, next);
-    for (std::size_t i = 0; i < total.size(); ++i) {
-      const Partial& partial = code_->partials[i];
-      with_type(partial.dtype, [&](auto zero) {
-        using T = decltype(zero);
-        combine_as(partial.op, reinterpret_cast<T*>(total[i]), reinterpret_cast<const T*>(next[i]), counts[i]);
-      });
-    }
+    add(total, next);
   }
   c10::SmallVector<char*, 16> places(offsets_.size());
   for (std::size_t a = 0; a < offsets_.size(); ++a) {

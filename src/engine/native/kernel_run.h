@@ -33,7 +33,10 @@ class KernelLaunch {
  private:
   void run_tile(std::int64_t tile, char* const* pointers, const std::int64_t* numbers, char* const* partials) const;
   void place_partials(char* scratch, std::vector<char*>& partials) const;
-  std::vector<std::int64_t> partial_counts() const;
+  void start(const std::vector<char*>& partials) const;
+  void add(const std::vector<char*>& to, const std::vector<char*>& from) const;
+  /// Whether an access that lies across the lanes is contiguous along the rows.
+  bool crosses() const;
 
   Form form_;
   Extent extent_;
@@ -47,7 +50,7 @@ class KernelLaunch {
   std::int64_t parts_ = 1;
   std::int64_t part_cost_ = 1;
   std::size_t chunks_ = 0;                 ///< parts with partial results, or 0
-  std::size_t partial_bytes_ = 0;          ///< of one part
+  std::size_t partial_bytes_ = 0;          ///< of one part, twice what its sums take
 };
 
 /// Runs launches that don't depend on each other on PyTorch's threads; small ones on this one. `pointers` and `numbers` per launch.
