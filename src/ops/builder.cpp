@@ -243,8 +243,8 @@ View Builder::sum_of(std::string_view op, const View& a, const Arg& b, const Arg
   return result;
 }
 
-View Builder::clamp_min(const View& x, const Arg& least) {
-  return make("aten::clamp_min", {tensor(x), least}, pointwise(x.dtype(), x.geometry.sizes, {&x.geometry}));
+View Builder::clamp(std::string_view op, const View& x, const Arg& bound) {
+  return make(op, {tensor(x), bound}, pointwise(x.dtype(), x.geometry.sizes, {&x.geometry}));
 }
 
 View Builder::compare(std::string_view op, const View& a, const Arg& b) {

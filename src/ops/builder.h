@@ -89,7 +89,8 @@ class Builder {
   View sqrt(const View& x) { return unary("aten::sqrt", x); }
   View rsqrt(const View& x) { return unary("aten::rsqrt", x); }
   View maximum(const View& a, const View& b) { return binary("aten::maximum", a, tensor(b)); }
-  View clamp_min(const View& x, const Arg& least);
+  View clamp_min(const View& x, const Arg& least) { return clamp("aten::clamp_min", x, least); }
+  View clamp_max(const View& x, const Arg& most) { return clamp("aten::clamp_max", x, most); }
   /// eq.Tensor and so on: `op` without overload; gives bool.
   View compare(std::string_view op, const View& a, const Arg& b);
   View where(const View& condition, const Arg& a, const Arg& b);
@@ -124,6 +125,7 @@ class Builder {
   ValueId new_value(Geometry geometry);
   View binary(std::string_view op, const View& a, const Arg& b);
   View sum_of(std::string_view op, const View& a, const Arg& b, const Arg& alpha);
+  View clamp(std::string_view op, const View& x, const Arg& bound);
   View reduce(std::string_view op, const View& x, const Sizes& dims, bool keep);
 
   Graph& graph_;

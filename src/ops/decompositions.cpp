@@ -7,6 +7,7 @@ Decomposition decomposition(std::string_view op) {
     DecompositionTable filled;
     add_normalisation_decompositions(filled);
     add_softmax_decompositions(filled);
+    add_statistics_decompositions(filled);
     add_loss_decompositions(filled);
     return filled;
   }();

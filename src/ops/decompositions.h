@@ -21,10 +21,16 @@ struct ClassTargets {
   View weight, valid, hit;
 };
 
+/// A log-softmax taken apart: x - max and log(sum(exp(x - max))), whose difference it is.
+struct LogSoftmax {
+  std::size_t dim = 0;
+  View shifted, logarithm;
+};
+
 /// What one decomposition tells later ones of the same graph.
 struct Decomposed {
-  /// Values that a log-softmax taken apart gave, and along which dimension.
-  std::unordered_map<ValueId, std::size_t> log_softmax;
+  /// By the value that it gave.
+  std::unordered_map<ValueId, LogSoftmax> log_softmax;
   /// Gradients that are zero but for at most one class of dimension 1: the sums over classes.
   std::unordered_map<ValueId, View> one_hot_sums;
   /// By what they are made of: targets, class weights (or no value), their geometries and the class that is ignored.
@@ -44,6 +50,7 @@ Decomposition foreach_decomposition(std::string_view op);
 
 void add_normalisation_decompositions(DecompositionTable& table);
 void add_softmax_decompositions(DecompositionTable& table);
+void add_statistics_decompositions(DecompositionTable& table);
 void add_loss_decompositions(DecompositionTable& table);
 
 }  // namespace spool

@@ -1,4 +1,4 @@
-// Losses and their gradients.
+// Losses and their gradients, as far as they are no pointwise ops or plain sums of such (pointwise.cpp).
 #include <limits>
 
 #include "src/ops/decompositions.h"
@@ -44,14 +44,6 @@ Pair load(Builder& b, const Arg& self, const Arg& target, const Arg* gradient = 
   return pair;
 }
 
-// mse_loss(self, target, reduction)
-bool mse_loss(const Node& node, Builder& b, Decomposed& /*known*/) {
-  if (!suit(node.args[0], node.args[1])) {
-    return false;
-  }
-  return reduced(b, node.results[0], b.square(load(b, node.args[0], node.args[1]).difference), node.args[2].integer);
-}
-
 /// The result of a call that makes it, or that writes all of its last argument.
 ValueId only_result(const Node& node, const Builder& b) {
   if (node.results.size() != 1) {
@@ -70,17 +62,6 @@ bool gradient_suits(const Node& node, const Builder& b) {
   return suit(node.args[1], node.args[2]) && suits(node.args[0]) && node.args[0].geometry.dtype == node.args[1].geometry.dtype &&
          result != no_value && b.value(result).geometry.sizes == node.args[1].geometry.sizes &&
          node.args[2].geometry.sizes == node.args[1].geometry.sizes;
-}
-
-// mse_loss_backward(grad_output, self, target, reduction), also with grad_input
-bool mse_loss_backward(const Node& node, Builder& b, Decomposed& /*known*/) {
-  if (!gradient_suits(node, b)) {
-    return false;
-  }
-  const Pair p = load(b, node.args[1], node.args[2], &node.args[0]);
-  const View slope = b.mul(p.difference, 2.0 * share(p.x, node.args[3].integer));
-  b.define_as(only_result(node, b), b.mul(slope, p.gradient));
-  return true;
 }
 
 // smooth_l1_loss(self, target, reduction, beta)
@@ -154,6 +135,43 @@ bool binary_cross_entropy_backward(const Node& node, Builder& b, Decomposed& /*k
   return true;
 }
 
+// log_sigmoid_forward(self) → (output, buffer); the buffer is exp(-|x|) on the CPU, empty elsewhere
+bool log_sigmoid(const Node& node, Builder& b, Decomposed& /*known*/) {
+  if (!suits(node.args[0])) {
+    return false;
+  }
+  const View self = Builder::view(node.args[0]);
+  const View x = b.to(self, accumulation(self.dtype()));
+  const View power = b.exp(b.neg(b.abs(x)));
+  const View least = b.clamp_max(x, Builder::real(0));
+  b.define_as(node.results[0], b.sub(least, b.unary("aten::log1p", power)));
+  if (node.results[1] != no_value && b.value(node.results[1]).geometry.numel() == 0) {
+    b.define_undefined(node.results[1]);
+  } else if (node.results[1] != no_value) {
+    b.define_as(node.results[1], power);
+  }
+  return true;
+}
+
+// log_sigmoid_backward(grad_output, self, buffer), also with grad_input: grad * (1 - sigmoid(x)), without overflow
+bool log_sigmoid_backward(const Node& node, Builder& b, Decomposed& /*known*/) {
+  const ValueId result = only_result(node, b);
+  if (!suit(node.args[0], node.args[1]) || result == no_value || b.value(result).geometry.sizes != node.args[1].geometry.sizes ||
+      node.args[0].geometry.sizes != node.args[1].geometry.sizes) {
+    return false;
+  }
+  const DType type = accumulation(node.args[1].geometry.dtype);
+  const View gradient = b.to(Builder::view(node.args[0]), type);
+  const View x = b.to(Builder::view(node.args[1]), type);
+  const View power = b.exp(b.neg(b.abs(x)));
+  const View one_more = b.add(power, Builder::real(1));
+  const View positive = b.div(power, one_more);
+  const View negative = b.unary("aten::reciprocal", one_more);
+  const View slope = b.where(b.compare("aten::lt", x, Builder::real(0)), Builder::tensor(negative), Builder::tensor(positive));
+  b.define_as(result, b.mul(gradient, slope));
+  return true;
+}
+
 // The negative log-likelihood of log-probabilities [N, C, …], as a comparison of each class with the target [N, …], so that it joins the
 // kernel that computes the log-probabilities; worth it only if that is one of ours. What a target weighs comes from ATen's own
 // kernel, on a tensor of a single -1 expanded to the classes: so do its errors for targets out of range.
@@ -194,7 +212,7 @@ bool likelihood_suits(const Node& node, std::size_t first, const Decomposed& kno
   const Arg& self = node.args[first];
   const auto softmax = known.log_softmax.find(self.value);
   const auto& sizes = self.geometry.sizes;
-  if (!suits(self) || softmax == known.log_softmax.end() || softmax->second != 1 || sizes.size() < 2 ||
+  if (!suits(self) || softmax == known.log_softmax.end() || softmax->second.dim != 1 || sizes.size() < 2 ||
       sizes[1] > std::numeric_limits<std::int32_t>::max() || node.args[first + 1].tag != Tag::Tensor ||
       node.args[first + 1].geometry.dtype != DType::Int64) {
     return false;
@@ -211,8 +229,17 @@ bool nll_loss(const Node& node, Builder& b, Decomposed& known) {
     return false;
   }
   const ClassTargets targets = class_targets(node, 0, op, b, known);
-  const View x = b.to(Builder::view(node.args[0]), accumulation(node.args[0].geometry.dtype));
-  const View picked = b.sum(b.where(targets.hit, Builder::tensor(x), Builder::real(0)), {1}, false);
+  View picked;
+  if (node.args[0].geometry == b.value(node.args[0].value).geometry) {
+    const LogSoftmax& made = known.log_softmax.at(node.args[0].value);
+    // Of the difference's two parts only one has to be picked, and that in the pass that sums the powers.
+    const View shifted = b.sum(b.where(targets.hit, Builder::tensor(made.shifted), Builder::real(0)), {1}, true);
+    picked = b.sub(shifted, made.logarithm);
+    picked.geometry = row_major(picked.dtype(), targets.valid.geometry.sizes);
+  } else {
+    const View x = b.to(Builder::view(node.args[0]), accumulation(node.args[0].geometry.dtype));
+    picked = b.sum(b.where(targets.hit, Builder::tensor(x), Builder::real(0)), {1}, false);
+  }
   const View each = b.where(targets.valid, Builder::tensor(b.neg(b.mul(picked, targets.weight))), Builder::real(0));
   const std::int64_t reduction = node.args[3].integer;
   if (reduction == None) {
@@ -258,9 +285,6 @@ constexpr const char* pixels = "aten::nll_loss2d_forward";
 }  // namespace
 
 void add_loss_decompositions(DecompositionTable& table) {
-  table["aten::mse_loss"] = mse_loss;
-  table["aten::mse_loss_backward"] = mse_loss_backward;
-  table["aten::mse_loss_backward.grad_input"] = mse_loss_backward;
   table["aten::smooth_l1_loss"] = smooth_l1_loss;
   table["aten::smooth_l1_loss_backward"] = smooth_l1_loss_backward;
   table["aten::smooth_l1_loss_backward.grad_input"] = smooth_l1_loss_backward;
@@ -268,6 +292,9 @@ void add_loss_decompositions(DecompositionTable& table) {
   table["aten::huber_loss_backward"] = huber_loss_backward;
   table["aten::huber_loss_backward.out"] = huber_loss_backward;
   table["aten::binary_cross_entropy_backward"] = binary_cross_entropy_backward;
+  table["aten::log_sigmoid_forward"] = log_sigmoid;
+  table["aten::log_sigmoid_backward"] = log_sigmoid_backward;
+  table["aten::log_sigmoid_backward.grad_input"] = log_sigmoid_backward;
   table["aten::nll_loss_forward"] = nll_loss<rows>;
   table["aten::nll_loss_backward"] = nll_loss_backward<rows>;
   table["aten::nll_loss2d_forward"] = nll_loss<pixels>;

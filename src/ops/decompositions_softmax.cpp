@@ -38,7 +38,7 @@ bool log_softmax(const Node& node, Builder& b, Decomposed& known) {
   const View shifted = b.sub(x, b.amax(x, {dim}, true));
   const View logarithm = b.log(b.sum(b.exp(shifted), {dim}, true));
   b.define(node.results[0], b.to(b.sub(shifted, logarithm), self.dtype()));
-  known.log_softmax[node.results[0]] = static_cast<std::size_t>(dim);
+  known.log_softmax[node.results[0]] = {static_cast<std::size_t>(dim), shifted, logarithm};
   return true;
 }
 

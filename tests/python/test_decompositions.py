@@ -341,6 +341,33 @@ def test_probabilities_outside_the_unit_interval_are_refused():
         loss.item()
 
 
+@dtypes
+@pytest.mark.parametrize("function", [torch.var, torch.std, torch.var_mean, torch.std_mean])
+@pytest.mark.parametrize(
+    "options", [{}, {"dim": 1}, {"dim": (0, -1), "keepdim": True}, {"dim": 0, "correction": 0}]
+)
+def test_variance(function, options, dtype):
+    def program(x):
+        made = function(x, **options)
+        return made if isinstance(made, tuple) else [made]
+
+    compare(program, [leaf(4, 5, 6, shift=2)], dtype)
+
+
+def test_variance_of_one_element_and_of_too_few():
+    compare(
+        lambda x: [x.var(1), x.std(1), x.var(1, correction=3)],
+        [torch.randn(3, 1)],
+        torch.float32,
+        backward=False,
+    )
+
+
+@dtypes
+def test_log_sigmoid(dtype):
+    compare(lambda x: [F.logsigmoid(x)], [leaf(5, 6, scale=30)], dtype)
+
+
 NUMBERS = [0.5, 2.0, -1.5]
 FOREACH = {
     "_foreach_add_": [("list",), ("list", {"alpha": 0.3}), (0.5,), (NUMBERS,), ("scalar tensor",)],
