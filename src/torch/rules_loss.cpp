@@ -96,6 +96,32 @@ std::optional<Results> pixel_loss_gradient(const Arguments& arguments) {
   return Results{make_meta(self.sizes(), self.scalar_type())};
 }
 
+// Of multi_margin_loss: one row of scores, or a batch of them, and a class for each.
+void check_margins(const at::Tensor& self, const at::Tensor& target, const c10::IValue& p, const at::Tensor& weight) {
+  expect(at::isFloatingType(self.scalar_type()) && target.scalar_type() == at::kLong);
+  expect((self.dim() == 1 || self.dim() == 2) && self.numel() > 0 && target.dim() <= 1);
+  expect(target.numel() == (self.dim() == 2 ? self.size(0) : 1));
+  expect(p.toScalar().equal(1) || p.toScalar().equal(2));
+  if (weight.defined()) {
+    expect(weight.dim() <= 1 && weight.numel() == self.size(-1) && same_floating(weight, self));
+  }
+}
+
+// multi_margin_loss(self, target, p, margin, weight, reduction)
+std::optional<Results> margin_loss(const Arguments& arguments) {
+  const auto &self = arguments.tensor(0), &target = arguments.tensor(1);
+  check_margins(self, target, arguments[2], arguments.optional_tensor(4));
+  return reduced(make_meta(target.sizes(), self.scalar_type()), arguments.integer(5));
+}
+
+// multi_margin_loss_backward(grad_output, self, target, p, margin, weight, reduction)
+std::optional<Results> margin_loss_gradient(const Arguments& arguments) {
+  const auto& self = arguments.tensor(1);
+  expect(same_floating(arguments.tensor(0), self));
+  check_margins(self, arguments.tensor(2), arguments[3], arguments.optional_tensor(5));
+  return Results{make_meta(self.sizes(), self.scalar_type())};
+}
+
 }  // namespace
 
 void add_loss_rules(RuleTable& table) {
@@ -103,6 +129,8 @@ void add_loss_rules(RuleTable& table) {
   table["aten::mse_loss_backward.grad_input"] = gradient_out;
   table["aten::smooth_l1_loss_backward.grad_input"] = gradient_out;
   table["aten::huber_loss"] = huber;
+  table["aten::multi_margin_loss"] = margin_loss;
+  table["aten::multi_margin_loss_backward"] = margin_loss_gradient;
   table["aten::huber_loss_backward.out"] = gradient_out;
   table["aten::binary_cross_entropy"] = binary_cross_entropy;
   table["aten::binary_cross_entropy_backward"] = binary_cross_entropy_gradient;

@@ -241,6 +241,18 @@ void add_pointwise_rules(RuleTable& table) {
   table["aten::isnan"] = is_nan;
   table["aten::angle"] = angle;
   table["aten::logit"] = logit;
+  table["aten::frexp.Tensor_out"] = [](const Arguments& arguments) -> std::optional<Results> {
+    const auto &self = arguments.tensor(0), &mantissa = arguments.tensor(1), &exponent = arguments.tensor(2);
+    expect(at::isFloatingType(self.scalar_type()) && mantissa.scalar_type() == self.scalar_type());
+    expect(exponent.scalar_type() == at::kInt);
+    at::TensorIteratorConfig()
+        .add_owned_output(mantissa)
+        .add_owned_output(exponent)
+        .add_owned_const_input(self)
+        .check_all_same_dtype(false)
+        .build();
+    return Results{mantissa, exponent};
+  };
   table["aten::floor_divide"] = of_two;
   table["aten::floor_divide.out"] = binary_same_out;
   table["aten::remainder.Scalar_Tensor"] = [](const Arguments& arguments) -> std::optional<Results> {

@@ -156,6 +156,61 @@ std::optional<Results> kth_value_out(const Arguments& arguments) {
   return into_values_and_indices(arguments, dim, arguments.boolean(3));
 }
 
+// mode(self, dim, keepdim)
+std::optional<Results> mode(const Arguments& arguments) {
+  const auto& self = arguments.tensor(0);
+  const int64_t dim = wrapped(arguments.integer(1), self.dim());
+  expect((self.dim() == 0 || self.size(dim) > 0) && !self.is_complex());
+  const auto sizes = reduced_sizes(self, {dim}, arguments.boolean(2));
+  return Results{make_meta(sizes, self.scalar_type()), make_meta(sizes, at::kLong)};
+}
+
+// addbmm(self, batch1, batch2, beta, alpha)
+std::optional<Results> batched_product_sum(const Arguments& arguments) {
+  const auto &self = arguments.tensor(0), &left = arguments.tensor(1), &right = arguments.tensor(2);
+  expect(left.dim() == 3 && right.dim() == 3 && left.size(0) == right.size(0) && left.size(2) == right.size(1));
+  expect(left.scalar_type() == right.scalar_type() && left.scalar_type() == self.scalar_type());
+  const std::vector<int64_t> sizes{left.size(1), right.size(2)};
+  expect(broadcast_shape({self, make_meta(sizes, self.scalar_type())}) == sizes);
+  return Results{make_meta(sizes, self.scalar_type())};
+}
+
+// _cdist_forward(x1, x2, p, compute_mode)
+std::optional<Results> distances(const Arguments& arguments) {
+  const auto &left = arguments.tensor(0), &right = arguments.tensor(1);
+  expect(left.dim() >= 2 && right.dim() >= 2 && left.size(-1) == right.size(-1) && arguments.real(2) >= 0);
+  expect(left.scalar_type() == right.scalar_type() && at::isFloatingType(left.scalar_type()));
+  const auto batch = [](const at::Tensor& tensor) {
+    return make_meta(tensor.sizes().slice(0, static_cast<size_t>(tensor.dim() - 2)), tensor.scalar_type());
+  };
+  auto sizes = broadcast_shape({batch(left), batch(right)});
+  sizes.insert(sizes.end(), {left.size(-2), right.size(-2)});
+  return Results{make_meta(sizes, left.scalar_type())};
+}
+
+// _cdist_backward(grad, x1, x2, p, cdist)
+std::optional<Results> distances_gradient(const Arguments& arguments) {
+  const auto &gradient = arguments.tensor(0), &left = arguments.tensor(1), &right = arguments.tensor(2);
+  expect(left.dim() >= 2 && right.dim() >= 2 && gradient.dim() >= 2 && left.size(-1) == right.size(-1));
+  expect(left.scalar_type() == right.scalar_type() && at::isFloatingType(left.scalar_type()));
+  auto sizes = gradient.sizes().slice(0, static_cast<size_t>(gradient.dim() - 2)).vec();
+  sizes.insert(sizes.end(), {left.size(-2), left.size(-1)});
+  if (left.numel() == 0 || right.numel() == 0) {
+    return Results{make_meta_like(left)};
+  }
+  return Results{make_meta(sizes, left.scalar_type())};
+}
+
+// linalg_pinv.atol_rtol_tensor(self, *, atol, rtol, hermitian)
+std::optional<Results> pseudo_inverse(const Arguments& arguments) {
+  const auto& self = arguments.tensor(0);
+  expect(self.dim() >= 2 && (at::isFloatingType(self.scalar_type()) || self.is_complex()));
+  expect(!arguments.boolean(3) || self.size(-1) == self.size(-2));
+  auto sizes = self.sizes().vec();
+  std::swap(sizes[sizes.size() - 1], sizes[sizes.size() - 2]);
+  return Results{make_meta(sizes, self.scalar_type())};
+}
+
 }  // namespace
 
 void add_reduction_rules(RuleTable& table) {
@@ -176,6 +231,11 @@ void add_reduction_rules(RuleTable& table) {
   table["aten::median.dim_values"] = median_out;
   table["aten::nanmedian.dim_values"] = median_out;
   table["aten::mode.values"] = median_out;
+  table["aten::mode"] = mode;
+  table["aten::addbmm"] = batched_product_sum;
+  table["aten::_cdist_forward"] = distances;
+  table["aten::_cdist_backward"] = distances_gradient;
+  table["aten::linalg_pinv.atol_rtol_tensor"] = pseudo_inverse;
   table["aten::kthvalue.values"] = kth_value_out;
   table["aten::nansum"] = nan_sum;
   table["aten::count_nonzero.dim_IntList"] = count_nonzero;

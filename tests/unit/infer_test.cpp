@@ -261,7 +261,23 @@ TEST(Rules, Reductions) {
   check("dot", {tensor({3}), tensor({3}, at::kDouble)});
 }
 
+TEST(Rules, ModesProductsAndDistances) {
+  check("mode", {transposed({4, 3}), 0, false}, InferredBy::Rule);
+  check("mode", {tensor({4, 3}, at::kInt), -1, true}, InferredBy::Rule);
+  check("mode", {tensor({4, 0}), 1, false});
+  check("addbmm", {tensor({3}), tensor({2, 4, 5}), tensor({2, 5, 3}), 1, 1}, InferredBy::Rule);
+  check("addbmm", {tensor({2, 2}), tensor({2, 4, 5}), tensor({2, 5, 3}), 1, 1});
+  check("_cdist_backward", {tensor({2, 4, 3}), tensor({2, 4, 5}), tensor({2, 3, 5}), 2.0, tensor({2, 4, 3})}, InferredBy::Rule);
+  check("_cdist_forward", {tensor({2, 4, 5}), tensor({3, 5}), 2.0, std::nullopt}, InferredBy::Rule);
+  check("_cdist_forward", {tensor({40, 5}), tensor({30, 5}), 2.0, std::nullopt}, InferredBy::Rule);
+  check("_cdist_forward", {tensor({4, 5}), tensor({3, 6}), 2.0, std::nullopt});
+  check("frexp.Tensor_out", {transposed({4, 3}), tensor({0}), tensor({0}, at::kInt)}, InferredBy::Rule);
+}
+
 TEST(Rules, Losses) {
+  check("multi_margin_loss", {tensor({3, 5}), indices({3}), 1, 1.0, std::nullopt, at::Reduction::None}, InferredBy::Rule);
+  check("multi_margin_loss", {tensor({5}), indices({1}), 2, 1.0, std::nullopt, at::Reduction::Mean}, InferredBy::Rule);
+  check("multi_margin_loss", {tensor({3, 5}), indices({2}), 1, 1.0, std::nullopt, at::Reduction::Mean});
   for (const auto& self : {tensor({4, 3}), transposed({4, 3}), strided({4, 3})}) {
     for (const int64_t reduction : {0, 1, 2}) {
       const auto gradient = reduction == 0 ? tensor({4, 3}) : tensor({});
