@@ -12,6 +12,7 @@
 #include "src/passes/cse.h"
 #include "src/passes/dead_code.h"
 #include "src/passes/decompose.h"
+#include "src/passes/fold.h"
 #include "src/passes/fuse.h"
 
 namespace spool {
@@ -26,6 +27,7 @@ Graph decompose_if_asked(Graph graph) { return settings().decompose ? decompose(
 
 /// What every graph goes through, in order.
 constexpr std::array passes{
+    Pass{"fold", &fold},
     Pass{"common_subexpressions", &common_subexpressions},
     Pass{"decompose", &decompose_if_asked},
     Pass{"dead_code", &dead_code},
@@ -41,6 +43,7 @@ Graph fuse_as_set(Graph graph) {
 /// What an engine that runs kernels adds.
 constexpr std::array kernel_passes{
     Pass{"decompose", &decompose_for_kernels},
+    Pass{"fold", &fold},
     Pass{"dead_code", &dead_code},
     Pass{"fuse", &fuse_as_set},
     Pass{"dead_code", &dead_code},
