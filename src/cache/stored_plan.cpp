@@ -13,7 +13,8 @@ namespace {
 
 /// Operators of PyTorch's, and those that passes put in their place.
 const Op* find_any(std::string_view name) {
-  for (const Op* own : {&ops::empty, &ops::fused, &ops::convolution, &ops::convolution_backward, &ops::reorder}) {
+  for (const Op* own : {&ops::empty, &ops::fused, &ops::convolution, &ops::convolution_backward, &ops::reorder, &ops::max_pool,
+                        &ops::max_pool_backward}) {
     if (own->name == name) {
       return own;
     }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <span>
 #include <utility>
 
 #include "src/base/error.h"
@@ -13,6 +15,9 @@ const Op convolution{.name = "spool::convolution", .handle = nullptr, .mutates =
 const Op convolution_backward{
     .name = "spool::convolution_backward", .handle = nullptr, .mutates = {}, .has_mutation = false, .effect = false};
 const Op reorder{.name = "spool::reorder", .handle = nullptr, .mutates = {}, .has_mutation = false, .effect = false};
+const Op max_pool{.name = "spool::max_pool", .handle = nullptr, .mutates = {}, .has_mutation = false, .effect = false};
+const Op max_pool_backward{
+    .name = "spool::max_pool_backward", .handle = nullptr, .mutates = {}, .has_mutation = false, .effect = false};
 }  // namespace ops
 
 Geometry blocked(const Geometry& plain, std::int64_t block) {
@@ -72,10 +77,11 @@ class Assigner {
   }
 
   Graph run() {
+    find_indices();
     std::vector<Node> nodes = std::exchange(graph_.nodes, {});
     for (Node& node : nodes) {
       location_ = node.location;
-      if (!convolution(node) && !fused(node)) {
+      if (!convolution(node) && !fused(node) && !pool(node) && !pool_backward(node)) {
         read_plain(node);
       }
       graph_.nodes.push_back(std::move(node));
@@ -197,6 +203,102 @@ class Assigner {
     return true;
   }
 
+  // --- max pooling ---
+
+  static constexpr std::size_t pool_indices = 7;  ///< the backward operator's argument
+
+  static bool is_pool(const Node& node) { return node.op->name == "aten::max_pool2d_with_indices"; }
+  static bool is_pool_backward(const Node& node) { return node.op->name == "aten::max_pool2d_with_indices_backward"; }
+
+  /// Notes which results of max pooling nothing but its own backward operator sees: they may have another form.
+  void find_indices() {
+    std::map<ValueId, const Node*> made;
+    const auto seen = [&](const Arg& arg) { made.erase(arg.value); };
+    for (const Node& node : graph_.nodes) {
+      if (is_pool(node) && node.results[1] != no_value) {
+        made[node.results[1]] = &node;
+      }
+      if (is_pool_backward(node) && made.contains(node.args[pool_indices].value)) {
+        const Node& pool = *made[node.args[pool_indices].value];
+        const bool same = std::equal(pool.args.begin() + 1, pool.args.begin() + 6, node.args.begin() + 2,
+                                     [](const Arg& a, const Arg& b) { return a.list == b.list && a.integer == b.integer; });
+        if (!same) {
+          seen(node.args[pool_indices]);
+        }
+        const std::span<const Arg> others(node.args.data(), pool_indices);
+        for_each_tensor(others, seen);
+      } else {
+        for_each_tensor(node.args, seen);
+      }
+    }
+    for (const GraphOutput& output : graph_.outputs) {
+      made.erase(output.value);
+    }
+    for (const auto& [indices, node] : made) {
+      hidden_.insert(indices);
+    }
+  }
+
+  /// Kernel, stride and padding, which begin at argument `first`; none if the window is one that ops::max_pool has no form for.
+  static std::optional<std::vector<Arg>> window(const Node& node, std::size_t first) {
+    const auto pair = [&](std::size_t i) { return per_dimension(node.args[i], 2); };
+    std::vector<std::vector<std::int64_t>> lists{pair(first), pair(first + 1), pair(first + 2)};
+    lists[1] = lists[1].empty() ? lists[0] : lists[1];
+    const bool dilated = pair(first + 3) != std::vector<std::int64_t>{1, 1};
+    const bool ceil = node.args[first + 4].integer != 0;  // its last windows may lie outside the image
+    if (dilated || ceil || lists[0][0] * lists[0][1] > 256) {
+      return std::nullopt;
+    }
+    std::vector<Arg> args(3);
+    for (std::size_t i = 0; i < 3; ++i) {
+      args[i].tag = Tag::IntList;
+      args[i].list = std::move(lists[i]);
+    }
+    return args;
+  }
+
+  bool pool(Node& node) {
+    if (!is_pool(node) || node.results[0] == no_value || node.results[1] == no_value) {
+      return false;
+    }
+    const Arg& image = node.args[0];
+    const std::int64_t block = home(image.value);
+    const ValueId indices = node.results[1];
+    auto args = window(node, 1);
+    if (!hidden_.contains(indices) || block == plain || image.geometry != original(image.value) ||
+        image.geometry.sizes.size() != 4 || image.geometry.dtype != DType::Float32 || !args) {
+      return false;
+    }
+    args->insert(args->begin(), whole(image.value));
+    node.args = std::move(*args);
+    node.op = &ops::max_pool;
+    make_blocked(node.results[0], block);
+    Geometry taps = blocked(original(indices), block);
+    taps.dtype = DType::UInt8;
+    taps.itemsize = 1;
+    const std::size_t nbytes = taps.storage_bytes();
+    value(indices) = {std::move(taps), nbytes};
+    pooled_[indices] = block;
+    return true;
+  }
+
+  bool pool_backward(Node& node) {
+    const auto found = is_pool_backward(node) ? pooled_.find(node.args[pool_indices].value) : pooled_.end();
+    if (found == pooled_.end()) {
+      return false;
+    }
+    auto args = window(node, 2);
+    SPOOL_ASSERT(args.has_value() && node.results[0] != no_value, "Max pooling's backward differs from its forward.");
+    Arg gradient = node.args[0];
+    read_in(gradient, found->second);
+    args->insert(args->begin(), gradient);
+    args->push_back(whole(found->first));
+    node.args = std::move(*args);
+    node.op = &ops::max_pool_backward;
+    make_blocked(node.results[0], found->second);
+    return true;
+  }
+
   // --- fused kernels ---
 
   /// A kernel reads blocked values as they are if there is one among them, and if it can be rewritten for it.
@@ -263,6 +365,8 @@ class Assigner {
   const ChooseConvolution& choose_;
   const std::vector<Value> original_;  ///< the given graph's values
   std::vector<std::map<std::int64_t, ValueId>> versions_;  ///< of each given value, by block
+  std::set<ValueId> hidden_;  ///< max pooling's indices that only its backward operator sees
+  std::map<ValueId, std::int64_t> pooled_;  ///< those of pooling in blocks, with the block
   LocationPtr location_;
 };
 

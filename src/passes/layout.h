@@ -23,6 +23,11 @@ extern const Op convolution;
 extern const Op convolution_backward;
 /// A tensor, the blocks of channels in which it lies, and those in which the result lies (1: as its geometry says).
 extern const Op reorder;
+/// A blocked f32 value [N, C / b, height, width, b]; kernel, stride and padding. The results are the largest elements and, as u8, which
+/// of the window's elements each is.
+extern const Op max_pool;
+/// The result's gradient; kernel, stride and padding; max_pool's second result. The result is the input's gradient.
+extern const Op max_pool_backward;
 }  // namespace ops
 
 /// What a convolution computes, forward or one backward call. Sizes are those of the operator's tensors, weights (out, in / groups,
@@ -55,8 +60,8 @@ struct ConvolutionLayout {
 /// The engine's answer; none where it has no kernel of its own for that convolution.
 using ChooseConvolution = std::function<std::optional<ConvolutionLayout>(const ConvolutionUse&)>;
 
-/// Replaces the convolutions that `choose` knows by the engine's own, keeps their results blocked through fused kernels, and puts
-/// reorders where something else reads them. Every other node and the graph's outputs see the layouts they had. Pure but for
+/// Replaces the convolutions that `choose` knows by the engine's own, keeps their results blocked through fused kernels and max
+/// pooling, and puts reorders where something else reads them. Every other node and the graph's outputs see the layouts they had. Pure but for
 /// `choose`.
 Graph assign_layouts(Graph graph, const ChooseConvolution& choose);
 

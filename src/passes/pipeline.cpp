@@ -5,6 +5,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <utility>
 
 #include "src/base/error.h"
@@ -20,13 +21,13 @@ namespace {
 
 struct Pass {
   const char* name;
-  Graph (*run)(Graph);
+  std::function<Graph(Graph)> run;
 };
 
 Graph decompose_if_asked(Graph graph) { return settings().decompose ? decompose(std::move(graph)) : graph; }
 
 /// What every graph goes through, in order.
-constexpr std::array passes{
+const std::array passes{
     Pass{"fold", &fold},
     Pass{"common_subexpressions", &common_subexpressions},
     Pass{"decompose", &decompose_if_asked},
@@ -41,13 +42,16 @@ Graph fuse_as_set(Graph graph) {
 }
 
 /// What an engine that runs kernels adds.
-constexpr std::array kernel_passes{
-    Pass{"decompose", &decompose_for_kernels},
-    Pass{"fold", &fold},
-    Pass{"dead_code", &dead_code},
-    Pass{"fuse", &fuse_as_set},
-    Pass{"dead_code", &dead_code},
-};
+auto kernel_passes(const ChooseConvolution& choose) {
+  return std::array{
+      Pass{"decompose", &decompose_for_kernels},
+      Pass{"fold", &fold},
+      Pass{"dead_code", &dead_code},
+      Pass{"fuse", &fuse_as_set},
+      Pass{"dead_code", &dead_code},
+      Pass{"assign_layouts", [&choose](Graph graph) { return assign_layouts(std::move(graph), choose); }},
+  };
+}
 
 /// The number of the graph that this thread has in hand.
 thread_local int graph_number = 0;
@@ -120,6 +124,8 @@ Graph optimise(Graph graph) {
   return run(passes, std::move(graph), ".txt");
 }
 
-Graph make_kernels(Graph graph) { return run(kernel_passes, std::move(graph), ".kernels.txt"); }
+Graph make_kernels(Graph graph, const ChooseConvolution& choose) {
+  return run(kernel_passes(choose), std::move(graph), ".kernels.txt");
+}
 
 }  // namespace spool

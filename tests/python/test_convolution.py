@@ -138,3 +138,24 @@ def test_an_activation_that_is_kept_reads_as_usual(dev):
         torch.testing.assert_close(kept.cpu(), expected)
         torch.testing.assert_close((kept[:, 3:7] * 2).cpu(), expected[:, 3:7] * 2)
         torch.testing.assert_close(out.cpu(), second.to("cpu")(expected), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("window", [(2, 2, 0), (3, 2, 1), ((3, 2), (1, 2), (1, 0))], ids=str)
+def test_pooling_between_convolutions_is_eagers_with_ties_and_nans(dev, window):
+    torch.manual_seed(0)
+    layer = nn.Conv2d(16, 16, 1, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.eye(16)[:, :, None, None])
+    x = torch.randint(0, 3, (2, 16, 9, 8)).float()
+    x[0, :, 2, 3] = float("nan")
+    x[1, :, 4:7, :5] = -float("inf")
+
+    def run(device):
+        net = copy.deepcopy(layer).to(device)
+        image = x.detach().to(device).requires_grad_()
+        y = nn.functional.max_pool2d(net(image), *window)
+        (y * torch.arange(y.numel(), device=device).reshape(y.shape)).nan_to_num(0, 0, 0).sum().backward()
+        return [y.detach().cpu(), image.grad.cpu()]
+
+    for got, want in zip(run(dev), run("cpu"), strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)

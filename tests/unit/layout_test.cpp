@@ -241,6 +241,52 @@ TEST(Layout, ReordersOnceForAllThatReadPlain) {
   EXPECT_EQ(result.outputs.back().value, 7);
 }
 
+struct PoolGraph : LayoutGraph {
+  const Op pool = make_op("aten::max_pool2d_with_indices");
+  const Op pool_backward = make_op("aten::max_pool2d_with_indices_backward");
+  ValueId image, pooled, indices;
+
+  PoolGraph() {
+    image = convolve(input(f32({2, 3, 8, 8})), 16);
+    pooled =
+        make(pool, {read(image), list({2, 2}), list({}), list({0, 0}), list({1, 1}), integer(0, Tag::Bool)}, f32({2, 16, 4, 4}));
+    Geometry counts = f32({2, 16, 4, 4});
+    counts.dtype = DType::Int64;
+    counts.itemsize = 8;
+    indices = value(counts);
+    graph.nodes.back().results.push_back(indices);
+    graph.nodes.back().fresh = 2;
+  }
+
+  ValueId gradient() {
+    return make(
+        pool_backward,
+        {read(pooled), read(image), list({2, 2}), list({}), list({0, 0}), list({1, 1}), integer(0, Tag::Bool), read(indices)},
+        f32({2, 16, 8, 8}));
+  }
+};
+
+TEST(Layout, PoolsInBlocksAndForgetsTheImage) {
+  PoolGraph g;
+  g.output(g.convolve(g.gradient(), 16));
+  const Graph result = assign_layouts(g.graph, by_16);
+  verify(result);
+  EXPECT_EQ(lines(result), (Lines{"spool::convolution %0 %1 -> %2: f32[2,1,8,8,16]", "spool::max_pool %2 -> %3: f32[2,1,4,4,16]",
+                                  "spool::max_pool_backward %3 %4 -> %5: f32[2,1,8,8,16]",
+                                  "spool::convolution %5 %6 -> %7: f32[2,1,8,8,16]", "spool::reorder %7 -> %10: f32[2,16,8,8]"}));
+  EXPECT_EQ(str(result.values[4].geometry), "u8[2,1,4,4,16]");
+}
+
+TEST(Layout, PoolsPlainWhereIndicesAreSeen) {
+  PoolGraph g;
+  g.output(g.gradient());
+  g.output(g.indices);
+  const Graph result = assign_layouts(g.graph, by_16);
+  verify(result);
+  EXPECT_EQ(lines(result)[2].rfind("aten::max_pool2d_with_indices %", 0), 0) << result;
+  EXPECT_EQ(lines(result)[3].rfind("aten::max_pool2d_with_indices_backward %", 0), 0) << result;
+}
+
 TEST(Layout, LeavesWhatTheEngineHasNoKernelFor) {
   LayoutGraph g;
   g.output(g.convolve(g.input(f32({2, 16, 8, 8})), 16));

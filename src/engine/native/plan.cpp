@@ -9,6 +9,7 @@
 
 #include "src/base/error.h"
 #include "src/engine/aten/call.h"
+#include "src/engine/native/blocked_pool.h"
 #include "src/engine/native/fused_step.h"
 #include "src/engine/native/gemm.h"
 #include "src/engine/native/onednn_step.h"
@@ -226,8 +227,11 @@ class Builder {
         return;
       }
     }
-    if (auto step = onednn_step(graph_, node, {operands, [&](ValueId id) { return whole(id); }})) {
-      plan_.steps.push_back(std::move(step));
+    const StepTensors tensors{operands, [&](ValueId id) { return whole(id); }};
+    if (auto convolution = onednn_step(graph_, node, tensors)) {
+      plan_.steps.push_back(std::move(convolution));
+    } else if (auto pool = blocked_pool_step(graph_, node, tensors)) {
+      plan_.steps.push_back(std::move(pool));
     } else if (node.fresh == 0) {
       plan_.steps.push_back(std::make_unique<InPlaceStep>(node, aten::AtenCall(node, operands)));
     } else if (auto call = out_call(node, operands)) {

@@ -15,7 +15,6 @@
 #include "src/engine/native/onednn_step.h"
 #include "src/engine/native/plan.h"
 #include "src/engine/native/planned_allocator.h"
-#include "src/passes/layout.h"
 #include "src/passes/pipeline.h"
 #include "src/runtime/metrics.h"
 
@@ -70,7 +69,7 @@ class NativeEngine final : public Engine {
       return plan(graph, lowered);
     }
     try {
-      return plan(assign_layouts(make_kernels(graph), &choose_convolution), lowered);
+      return plan(make_kernels(graph, &choose_convolution), lowered);
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::OutOfMemory) {
         throw;
@@ -84,7 +83,7 @@ class NativeEngine final : public Engine {
         std::cerr << "[spool] compiled without kernels: " << reason << '\n';
       }
     }
-    return plan(assign_layouts(graph, &choose_convolution), lowered);
+    return plan(graph, lowered);
   }
 
   std::unique_ptr<Plan> load(const Graph& lowered) override { return plan(lowered, nullptr); }
