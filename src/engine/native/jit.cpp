@@ -135,13 +135,18 @@ Object compile(llvm::Module& module, llvm::TargetMachine& machine) {
   return {object.begin(), object.end()};
 }
 
-std::vector<void*> link(const Object& object, const Symbols& symbols, const std::vector<std::string>& entries) {
+Linked link(const Object& object, const Symbols& symbols, const std::vector<std::string>& entries) {
   static std::atomic<std::uint64_t> count{0};
   llvm::orc::LLJIT& jit = linker();
   auto library = jit.createJITDylib("kernel" + std::to_string(count.fetch_add(1)));
   if (!library) {
     fail(ErrorKind::Internal, "[compile] LLVM could not make room for a kernel: ", message(library.takeError()));
   }
+  Linked linked;
+  linked.memory = std::shared_ptr<void>(&*library, [](void* made) {
+    // What can't be removed stays until the process ends.
+    llvm::consumeError(linker().getExecutionSession().removeJITDylib(*static_cast<llvm::orc::JITDylib*>(made)));
+  });
   if (!symbols.empty()) {
     llvm::orc::SymbolMap map;
     for (const auto& [name, address] : symbols) {
@@ -160,15 +165,14 @@ std::vector<void*> link(const Object& object, const Symbols& symbols, const std:
   if (auto error = jit.addObjectFile(*library, std::move(buffer))) {
     fail(ErrorKind::Internal, "[compile] LLVM could not link a kernel: ", message(std::move(error)));
   }
-  std::vector<void*> addresses;
   for (const std::string& entry : entries) {
     auto address = jit.lookup(*library, entry);
     if (!address) {
       fail(ErrorKind::Internal, "[compile] LLVM could not link a kernel: ", message(address.takeError()));
     }
-    addresses.push_back(address->toPtr<void*>());
+    linked.entries.push_back(address->toPtr<void*>());
   }
-  return addresses;
+  return linked;
 }
 
 }  // namespace spool::native::jit

@@ -34,8 +34,13 @@ using Object = std::vector<char>;
 /// Runs the clean-up passes and the code generator. Throws Error(Internal) with LLVM's reason.
 Object compile(llvm::Module& module, llvm::TargetMachine& machine);
 
-/// Links an object and gives the address of its function `entry`. The code stays until the process ends. Thread-safe. Throws
-/// Error(Internal).
-std::vector<void*> link(const Object& object, const Symbols& symbols, const std::vector<std::string>& entries);
+/// Code in memory.
+struct Linked {
+  std::vector<void*> entries;    ///< addresses of the functions asked for
+  std::shared_ptr<void> memory;  ///< holds the code: once the last copy is gone, so is the code
+};
+
+/// Links an object. Thread-safe. Throws Error(Internal).
+Linked link(const Object& object, const Symbols& symbols, const std::vector<std::string>& entries);
 
 }  // namespace spool::native::jit

@@ -124,15 +124,15 @@ KernelCodePtr compile(const Form& form, const std::string& key) {
   if (generated.finish) {
     entries.emplace_back("finish");
   }
-  const std::vector<void*> addresses = jit::link(generated.object, generated.symbols, entries);
+  jit::Linked linked = jit::link(generated.object, generated.symbols, entries);
   auto code = std::make_shared<KernelCode>();
-  code->run = reinterpret_cast<KernelCode::Function>(addresses[0]);
-  code->finish = generated.finish ? reinterpret_cast<KernelCode::Function>(addresses[1]) : nullptr;
+  code->run = reinterpret_cast<KernelCode::Function>(linked.entries[0]);
+  code->finish = generated.finish ? reinterpret_cast<KernelCode::Function>(linked.entries[1]) : nullptr;
   code->partials = partials(form);
   if (disk != nullptr && !loaded && can_be_stored(generated)) {
     disk->put("kernel", stored_key(key), to_store(generated));
   }
-  code->object = std::move(generated.object);
+  code->memory = std::move(linked.memory);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   return cache().insert(key, std::move(code), loaded, taken.count());
 }

@@ -16,7 +16,7 @@ struct KernelCode {
   Function run = nullptr;
   Function finish = nullptr;       ///< null if there is nothing to finish
   std::vector<Partial> partials;
-  std::vector<char> object;        ///< the object file that it was linked from
+  std::shared_ptr<void> memory;    ///< holds the code
 };
 using KernelCodePtr = std::shared_ptr<const KernelCode>;
 
