@@ -1,14 +1,17 @@
-"""Makes `torch.optim` know that the device has the fused optimisers' kernels: it runs PyTorch's own for the CPU.
+"""Makes `torch.optim` and the gradient utilities take lists of tensors on this device, as they do on CUDA, and allow fused optimisers.
 
-PyTorch keeps the devices in a list that only a "privateuseone" device can enter by itself.
+`foreach` is the default: an update of all parameters is then a few operations on
+the tape instead of a few for each parameter. The fused optimisers' kernels are
+PyTorch's own for the CPU. PyTorch keeps the devices that have either in lists
+that only a "privateuseone" device can enter by itself.
 """
 
 import functools
 import importlib
 from collections.abc import Callable
 
-_NAME = "_get_fused_kernels_supported_devices"
-_MODULES = ("torch.utils._foreach_utils", "torch.optim.optimizer")  # the second has its own reference
+_NAMES = ("_get_foreach_kernels_supported_devices", "_get_fused_kernels_supported_devices")
+_MODULES = ("torch.utils._foreach_utils", "torch.optim.optimizer")  # the second has its own references
 
 
 def _with_xla(devices: Callable[[], list[str]]) -> Callable[[], list[str]]:
@@ -21,8 +24,9 @@ def _with_xla(devices: Callable[[], list[str]]) -> Callable[[], list[str]]:
 
 
 def register() -> None:
-    """Add the device to the list."""
+    """Add the device to both lists."""
     modules = [importlib.import_module(name) for name in _MODULES]  # torch.optim hides its module `optimizer`
-    known = _with_xla(getattr(modules[0], _NAME))
-    for module in modules:
-        setattr(module, _NAME, known)
+    for name in _NAMES:
+        known = _with_xla(getattr(modules[0], name))
+        for module in modules:
+            setattr(module, name, known)

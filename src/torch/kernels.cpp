@@ -23,6 +23,7 @@
 #include "src/torch/lazy.h"
 #include "src/torch/op_info.h"
 #include "src/torch/recorder.h"
+#include "src/torch/rules.h"
 #include "src/torch/run_at_once.h"
 
 namespace spool::torch_side {
@@ -187,12 +188,17 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
   return dense(self) && dense(from);
 }
 
-/// Composite ops that have a CPU kernel of their own: recorded whole, so that the same kernel runs as in eager.
+/// Composite ops that have a CPU kernel of their own: recorded whole, so that the same kernel runs as in eager. And ops over lists, so that
+/// they are one op on the tape.
 std::vector<std::string> whole_ops() {
   std::vector<std::string> names = ops_recorded_whole();
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
+    if (name.name.starts_with("aten::_foreach_") && find_rule(c10::toString(name)) != nullptr) {
+      names.push_back(c10::toString(name));
+      continue;
+    }
     if (op.has_value() && name.getNamespace() == "aten" && op->hasKernelForDispatchKey(c10::DispatchKey::CPU) &&
         (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
          op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) &&

@@ -5,6 +5,7 @@
 #include <c10/core/AutogradState.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <optional>
@@ -135,9 +136,24 @@ bool may_clash(const at::Tensor& written, const at::Tensor& other, bool is_out) 
          (is_out || geometry_of(written) != geometry_of(other));
 }
 
+/// Whether all lazy arguments have a storage each: then nothing clashes. Quick, since lists may be long.
+bool all_apart(const OpInfo& info, const torch::jit::Stack& stack) {
+  std::vector<const c10::StorageImpl*> storages;
+  for (std::size_t i = 0; i < info.is_number.size(); ++i) {
+    visit_tensors(argument(info, stack, i), [&](const at::Tensor& tensor) {
+      if (is_lazy(tensor)) {
+        storages.push_back(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+      }
+    });
+  }
+  std::sort(storages.begin(), storages.end());
+  return std::adjacent_find(storages.begin(), storages.end()) == storages.end();
+}
+
 /// Whether something that is written shares its storage with another argument, or elements of it their place: kernels may refuse that.
 bool overlaps(const OpInfo& info, const torch::jit::Stack& stack) {
   const auto& schema = info.handle.schema().arguments();
+  const bool apart = all_apart(info, stack);
   for (std::size_t i = 0; i < schema.size(); ++i) {
     if (info.op.mutates[i] == 0) {
       continue;
@@ -148,7 +164,7 @@ bool overlaps(const OpInfo& info, const torch::jit::Stack& stack) {
         return;
       }
       overlapping = is_expanded(written) || (schema[i].is_out() && !written.is_non_overlapping_and_dense());
-      for (std::size_t j = 0; j < schema.size() && !overlapping; ++j) {
+      for (std::size_t j = 0; j < schema.size() && !overlapping && !apart; ++j) {
         visit_tensors(argument(info, stack, j), [&](const at::Tensor& other) {
           const bool itself = other.is_same(written) && i == j;
           overlapping = overlapping || (!itself && may_clash(written, other, schema[i].is_out()));

@@ -14,6 +14,7 @@ const RuleTable& rules() {
     add_attention_rules(*filled);
     add_convolution_rules(*filled);
     add_factory_rules(*filled);
+    add_foreach_rules(*filled);
     add_index_rules(*filled);
     add_loss_rules(*filled);
     add_normalisation_rules(*filled);

@@ -95,6 +95,7 @@ void resize_out(const at::Tensor& out, c10::IntArrayRef sizes);
 void add_attention_rules(RuleTable& table);
 void add_convolution_rules(RuleTable& table);
 void add_factory_rules(RuleTable& table);
+void add_foreach_rules(RuleTable& table);
 void add_index_rules(RuleTable& table);
 void add_loss_rules(RuleTable& table);
 void add_normalisation_rules(RuleTable& table);
