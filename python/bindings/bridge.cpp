@@ -90,6 +90,7 @@ class Callable {
         if (known.kind == Arg::Kind::Host) {
           known.sizes = tensor.sizes().vec();
           known.dtype = tensor.scalar_type();
+          ++hosts_;
         }
       } else {
         known.value = py::reinterpret_borrow<py::object>(arg);
@@ -107,8 +108,10 @@ class Callable {
     if (args.size() != args_.size()) {
       return refused;
     }
-    std::vector<at::Tensor> tensors;
+    std::vector<const at::Tensor*> tensors;  // borrowed: `args`, `uploads` and `kept_` hold them
     tensors.reserve(args_.size() + kept_.size());
+    std::vector<at::Tensor> uploads;
+    uploads.reserve(hosts_);
     for (std::size_t i = 0; i < args_.size(); ++i) {
       PyObject* arg = PyTuple_GET_ITEM(args.ptr(), static_cast<Py_ssize_t>(i));
       const Arg& known = args_[i];
@@ -134,22 +137,23 @@ class Callable {
         if (!is_host(tensor) || tensor.sizes() != c10::IntArrayRef(known.sizes) || tensor.scalar_type() != known.dtype) {
           return refused;
         }
-        tensors.push_back(upload(tensor));
+        uploads.push_back(upload(tensor));
+        tensors.push_back(&uploads.back());
       } else {
-        tensors.push_back(tensor);
+        tensors.push_back(&tensor);
       }
     }
     for (Kept& kept : kept_) {
-      tensors.push_back(kept.uploaded == nullptr ? kept.tensor : kept.uploaded->get());
+      tensors.push_back(kept.uploaded == nullptr ? &kept.tensor : &kept.uploaded->get());
     }
-    if (!graph_->matches(tensors)) {
+    const auto called = graph_->call(tensors, [](const auto& launch) {
+      const py::gil_scoped_release released;
+      launch();
+    });
+    if (!called.has_value()) {
       return refused;
     }
-    std::vector<at::Tensor> results;
-    {
-      const py::gil_scoped_release released;
-      results = graph_->run(tensors);
-    }
+    const std::vector<at::Tensor>& results = *called;
     py::list outputs(outputs_.size());
     for (std::size_t i = 0; i < outputs_.size(); ++i) {
       const py::handle output = PyTuple_GET_ITEM(outputs_.ptr(), static_cast<Py_ssize_t>(i));
@@ -179,6 +183,7 @@ class Callable {
 
   std::shared_ptr<BridgeGraph> graph_;
   std::vector<Arg> args_;
+  std::size_t hosts_ = 0;  ///< arguments that are CPU tensors
   std::vector<Kept> kept_;
   py::tuple outputs_;
 };

@@ -9,6 +9,7 @@
 
 #include "python/bindings/bridge.h"
 #include "python/bindings/location.h"
+#include "python/bindings/replay.h"
 #include "src/base/scope.h"
 #include "src/runtime/closures.h"
 #include "src/runtime/device.h"
@@ -225,4 +226,5 @@ PYBIND11_MODULE(_C, m) {
   bind_metrics(m);
   bind_state(m);
   spool::python::bind_bridge(m);
+  spool::python::bind_replay(m);
 }

@@ -4,10 +4,11 @@ import contextlib
 import functools
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, overload
 
+from . import _replay
 from ._load import _C
 
 P = ParamSpec("P")
@@ -68,19 +69,33 @@ class Region:
     threads may call what it made.
     """
 
-    def __init__(self, name: str | None, place: str, full_graph: bool, limit: int) -> None:
+    def __init__(
+        self,
+        name: str | None,
+        place: str,
+        full_graph: bool,
+        limit: int,
+        replay: bool = False,
+        allow: tuple[str, ...] = (),
+    ) -> None:
         """NAME as the user gave it; PLACE is the file and line of the call."""
         self._given = name
         self._place = place
         self._name = name or place
         self._full_graph = full_graph
         self._limit = limit
+        self._replay = replay
+        self._allow = allow
         self._open: list[int] = []
 
     def _begin(self) -> int:
         return _C.region_begin(self._name, self._full_graph, self._limit)
 
     def __enter__(self) -> "Region":
+        if self._replay:
+            raise TypeError(
+                "[compile] replay=True is for functions: a `with` block runs each time; use compile(f, replay=True)"
+            )
         self._open.append(self._begin())
         return self
 
@@ -99,7 +114,16 @@ class Region:
     def __call__(self, f: Callable[P, R]) -> Callable[P, R]:
         """F in a region of its own, with the options of this one."""
         _check_function(f)
-        region = Region(self._given or _describe(f, self._place), self._place, self._full_graph, self._limit)
+        name = self._given or _describe(f, self._place)
+        region = Region(name, self._place, self._full_graph, self._limit)
+        if self._replay:
+            replayer = _replay.Replayer(f, region, name, self._allow)
+
+            @functools.wraps(f)
+            def replayed(*args: P.args, **kwargs: P.kwargs) -> R:
+                return replayer(args, kwargs)
+
+            return replayed
 
         @functools.wraps(f)
         def compiled(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -121,6 +145,8 @@ def compile(
     full_graph: bool = ...,
     name: str | None = ...,
     num_different_graphs_allowed: int | None = ...,
+    replay: bool = ...,
+    allow: Sequence[str] = ...,
 ) -> Callable[P, R]: ...
 @overload
 def compile(
@@ -128,12 +154,16 @@ def compile(
     full_graph: bool = ...,
     name: str | None = ...,
     num_different_graphs_allowed: int | None = ...,
+    replay: bool = ...,
+    allow: Sequence[str] = ...,
 ) -> Region: ...
 def compile(
     f: Callable[..., Any] | None = None,
     full_graph: bool = False,
     name: str | None = None,
     num_different_graphs_allowed: int | None = None,
+    replay: bool = False,
+    allow: Sequence[str] = (),
 ) -> Any:
     """Make one graph of a function or of a block, with a cut at its end.
 
@@ -160,11 +190,16 @@ def compile(
         num_different_graphs_allowed: at most so many different graphs (1 or
             more) over all passes through the region; one more raises
             `RuntimeError` that says what differs. By default any number.
+        replay: record the function, and from then on launch its plan without
+            running it; see docs/replay.md. The first calls run as always.
+            What a replay would lose raises `RuntimeError`.
+        allow: with `replay`, what may be lost: "print", "python_random",
+            "python_state".
 
     An exception inside passes through unchanged, as with `step`.
 
     Raises `TypeError` when F is no plain callable, `ValueError` when the
-    number of graphs is below 1.
+    number of graphs is below 1 or `allow` names something unknown.
     """
     if f is not None and not callable(f):
         raise TypeError(
@@ -179,9 +214,14 @@ def compile(
                 "[compile] expected num_different_graphs_allowed to be None or "
                 f"an integer of at least 1, got {limit!r}"
             )
+    allowed = (allow,) if isinstance(allow, str) else tuple(allow)
+    if not set(allowed) <= set(_replay.ALLOWED) or (allowed and not replay):
+        raise ValueError(
+            f"[compile] expected allow to name what a replay may lose, of {_replay.ALLOWED}, with replay=True; got {allow!r}"
+        )
     caller = sys._getframe(1)
     place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
-    region = Region(name, place, full_graph, limit)
+    region = Region(name, place, full_graph, limit, replay, allowed)
     return region if f is None else region(f)
 
 

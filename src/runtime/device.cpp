@@ -12,6 +12,7 @@
 #include "src/graph/functionalise.h"
 #include "src/passes/pipeline.h"
 #include "src/runtime/metrics.h"
+#include "src/runtime/watch.h"
 
 namespace spool {
 namespace {
@@ -89,7 +90,8 @@ void Device::bound_tape(const Call& next) {
   }
   if (tape_.starts_like(next) || tape_.length() >= overrun * ops || tape_.result_bytes() >= overrun * bytes) {
     // A bound is no break of anyone's rules: inside a full_graph region the tape just grows on.
-    const bool whole = std::any_of(regions_.begin(), regions_.end(), [](const Region& r) { return r.full_graph; });
+    const bool whole =
+        Watch::here() != nullptr || std::any_of(regions_.begin(), regions_.end(), [](const Region& r) { return r.full_graph; });
     if (!whole) {
       cut(Cut::Bound, nullptr);
     }
@@ -150,6 +152,9 @@ void Device::cut(Cut cause, const LocationPtr& where) {
     }
     if (const Region* region = innermost(); region != nullptr && region->max_graphs >= 0) {
       region_graphs_[region->key].insert(entry->id);
+    }
+    if (Watch* watch = Watch::here(); watch != nullptr) {
+      watch->cut(cause, tape_, entry->executable);
     }
     if (entry->executable != nullptr) {
       const auto slots = tape_.slots();
@@ -263,23 +268,18 @@ void Device::launch(const std::shared_ptr<Executable>& shared, const SlotAt& slo
   queue_.submit(std::move(launch));
 }
 
-void Device::launch(const Extracted& graph, std::span<Slot* const> slots) {
+void Device::launch(const Extracted& graph, std::span<Slot* const> slots, std::vector<Number> numbers) {
   refuse_in_extraction("another compiled graph");
-  std::vector<Slot*> read;
-  std::vector<Slot*> replaced;
-  for (std::size_t i = 0; i < graph.read.size(); ++i) {
-    if (graph.replaced[i] != 0) {
-      replaced.push_back(slots[i]);
-    } else if (graph.read[i] != 0) {
-      read.push_back(slots[i]);
-    }
-  }
   auto guard = lock();
   const auto is_pending = [&] {
-    return std::any_of(read.begin(), read.end(), [&](const Slot* slot) { return tape_.touches(*slot) && slot->dirty; }) ||
-           std::any_of(replaced.begin(), replaced.end(), [&](const Slot* slot) { return tape_.touches(*slot); });
+    for (std::size_t i = 0; i < graph.read.size(); ++i) {
+      if (tape_.touches(*slots[i]) && (graph.replaced[i] != 0 || (graph.read[i] != 0 && slots[i]->dirty))) {
+        return true;
+      }
+    }
+    return false;
   };
-  if (is_pending()) {
+  if (!tape_.empty() && is_pending()) {
     guard.unlock();
     const LocationPtr where = current_location();
     guard.lock();
@@ -290,8 +290,9 @@ void Device::launch(const Extracted& graph, std::span<Slot* const> slots) {
   if (graph.executable == nullptr) {
     return;
   }
+  const auto slot_at = [&](std::uint32_t i) -> Slot& { return *slots[graph.storage_of.empty() ? i : graph.storage_of[i]]; };
   for (const GraphInput& input : graph.executable->inputs) {
-    Slot& slot = *slots[input.slot];
+    Slot& slot = slot_at(input.slot);
     if (slot.buffer == nullptr) {
       slot.buffer = std::make_shared<Buffer>();
       slot.buffer->nbytes = slot.nbytes;
@@ -299,11 +300,11 @@ void Device::launch(const Extracted& graph, std::span<Slot* const> slots) {
     }
   }
   try {
-    launch(graph.executable, [&](std::uint32_t i) -> Slot& { return *slots[i]; }, graph.numbers, {});
+    launch(graph.executable, slot_at, std::move(numbers), {});
   } catch (const Error& error) {
     const auto failure = std::make_shared<const Error>(error);
     for (const GraphOutput& output : graph.executable->outputs) {
-      poison(*slots[output.slot], failure);
+      poison(slot_at(output.slot), failure);
     }
     throw;
   }

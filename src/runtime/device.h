@@ -60,7 +60,7 @@ class Device {
   void wait_idle() { queue_.wait(queue_.newest()); }
   /// Runs an extracted graph on `slots`: those of its input storages, then new ones for what it makes. Launches first what is
   /// pending for them. The slots need not differ, but for those that the graph replaces.
-  void launch(const Extracted& graph, std::span<Slot* const> slots);
+  void launch(const Extracted& graph, std::span<Slot* const> slots, std::vector<Number> numbers);
 
   void sync(bool wait);
   void barrier();

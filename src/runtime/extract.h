@@ -21,7 +21,8 @@ namespace spool {
 
 /// A compiled graph that no tape leads to. Its storages are numbered: first those of its inputs, then those that it makes.
 struct Extracted {
-  std::shared_ptr<Executable> executable;  ///< inputs and outputs name storages, not slots of a tape; null: nothing has to run
+  std::shared_ptr<Executable> executable;  ///< null: nothing has to run
+  std::vector<std::uint32_t> storage_of;  ///< by what its inputs and outputs name; empty: they name storages
   std::vector<std::uint8_t> read;  ///< per input storage: the graph uses its content
   std::vector<std::uint8_t> replaced;  ///< per input storage: the graph updates it in place
   std::vector<std::size_t> made;  ///< sizes in bytes of the storages that it makes

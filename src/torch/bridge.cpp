@@ -16,15 +16,16 @@ bool has_geometry(const at::TensorImpl& tensor, const Geometry& geometry) {
          tensor.sizes() == c10::IntArrayRef(geometry.sizes) && tensor.strides() == c10::IntArrayRef(geometry.strides);
 }
 
-/// Whether one of the slots that are replaced stands for more than one storage of the graph.
-bool shares_replaced(const std::vector<Slot*>& slots, const std::vector<std::uint8_t>& replaced) {
-  if (std::find(replaced.begin(), replaced.end(), 1) == replaced.end()) {
+}  // namespace
+
+bool BridgeGraph::shares_replaced(std::span<Slot* const> slots) const {
+  if (!replaces_) {
     return false;
   }
   std::vector<std::pair<Slot*, std::uint8_t>> sorted;
   sorted.reserve(slots.size());
   for (std::size_t i = 0; i < slots.size(); ++i) {
-    sorted.emplace_back(slots[i], replaced[i]);
+    sorted.emplace_back(slots[i], extracted_.replaced[i]);
   }
   std::sort(sorted.begin(), sorted.end());
   for (std::size_t i = 1; i < sorted.size(); ++i) {
@@ -36,38 +37,34 @@ bool shares_replaced(const std::vector<Slot*>& slots, const std::vector<std::uin
   return false;
 }
 
-}  // namespace
-
-bool BridgeGraph::matches(const std::vector<at::Tensor>& inputs) const {
+bool BridgeGraph::bind(std::span<const at::Tensor* const> inputs, std::vector<Slot*>& slots) const {
   if (inputs.size() != inputs_.size()) {
     return false;
   }
+  slots.reserve(first_.size() + extracted_.made.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!can_bridge(inputs[i]) || !has_geometry(*inputs[i].unsafeGetTensorImpl(), inputs_[i].geometry)) {
+    const Input& known = inputs_[i];
+    if (!can_bridge(*inputs[i]) || !has_geometry(*inputs[i]->unsafeGetTensorImpl(), known.geometry)) {
+      return false;
+    }
+    Slot& slot = slot_of(*inputs[i]);
+    if (known.storage == slots.size()) {
+      if (slot.nbytes != nbytes_[known.storage]) {
+        return false;
+      }
+      slots.push_back(&slot);
+    } else if (&slot != slots[known.storage]) {
       return false;
     }
   }
-  std::vector<Slot*> slots;
-  slots.reserve(first_.size());
-  for (std::size_t i = 0; i < first_.size(); ++i) {
-    slots.push_back(&slot_of(inputs[first_[i]]));
-    if (slots.back()->nbytes != nbytes_[i]) {
-      return false;
-    }
-  }
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (first_[inputs_[i].storage] != i && &slot_of(inputs[i]) != slots[inputs_[i].storage]) {
-      return false;
-    }
-  }
-  return !shares_replaced(slots, extracted_.replaced);
+  return !shares_replaced(slots);
 }
 
-std::vector<at::Tensor> BridgeGraph::run(const std::vector<at::Tensor>& inputs) const {
+std::optional<std::vector<at::Tensor>> BridgeGraph::call(
+    std::span<const at::Tensor* const> inputs, const std::function<void(const std::function<void()>&)>& unlocked) const {
   std::vector<Slot*> slots;
-  slots.reserve(first_.size() + extracted_.made.size());
-  for (const std::size_t first : first_) {
-    slots.push_back(&slot_of(inputs[first]));
+  if (!bind(inputs, slots)) {
+    return std::nullopt;
   }
   std::vector<c10::Storage> made;
   made.reserve(extracted_.made.size());
@@ -75,23 +72,33 @@ std::vector<at::Tensor> BridgeGraph::run(const std::vector<at::Tensor>& inputs) 
     slots.push_back(new Slot(nbytes));
     made.push_back(adopt(*slots.back()));
   }
-  with_torch_errors([&] { Device::get().launch(extracted_, slots); });
+  unlocked([&] { with_torch_errors([&] { Device::get().launch(extracted_, slots, extracted_.numbers); }); });
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs_[i].written && !inputs[i].is_inference()) {
-      inputs[i].unsafeGetTensorImpl()->bump_version();
+    if (inputs_[i].written && !inputs[i]->is_inference()) {
+      inputs[i]->unsafeGetTensorImpl()->bump_version();
     }
   }
   std::vector<at::Tensor> outputs;
   outputs.reserve(outputs_.size());
   for (const Output& output : outputs_) {
     switch (output.kind) {
-      case Output::Kind::Input: outputs.push_back(inputs[output.index]); break;
-      case Output::Kind::View: outputs.push_back(make_tensor(inputs[first_[output.index]].storage(), output.geometry)); break;
+      case Output::Kind::Input: outputs.push_back(*inputs[output.index]); break;
+      case Output::Kind::View: outputs.push_back(make_tensor(inputs[first_[output.index]]->storage(), output.geometry)); break;
       case Output::Kind::Made: outputs.push_back(make_tensor(made[output.index], output.geometry)); break;
       case Output::Kind::Duplicate: outputs.push_back(outputs[output.index]);
     }
   }
   return outputs;
+}
+
+std::vector<at::Tensor> BridgeGraph::run(const std::vector<at::Tensor>& inputs) const {
+  std::vector<const at::Tensor*> borrowed;
+  for (const at::Tensor& input : inputs) {
+    borrowed.push_back(&input);
+  }
+  auto outputs = call(borrowed, [](const auto& launch) { launch(); });
+  TORCH_CHECK(outputs.has_value(), "[extract] the graph was not made for tensors like these");
+  return std::move(*outputs);
 }
 
 at::Tensor BridgeRecording::stand_in(const at::Tensor& tensor) {
@@ -153,6 +160,8 @@ std::shared_ptr<BridgeGraph> BridgeRecording::finish(const std::vector<at::Tenso
       graph_->outputs_.push_back({Kind::Made, known->second, geometry_of(outputs[i])});
     }
     graph_->extracted_ = extraction_.finish(storages_, results);
+    const auto& replaced = graph_->extracted_.replaced;
+    graph_->replaces_ = std::find(replaced.begin(), replaced.end(), 1) != replaced.end();
     return std::exchange(graph_, nullptr);
   });
 }

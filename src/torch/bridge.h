@@ -5,7 +5,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -18,12 +21,13 @@ namespace spool::torch_side {
 /// A compiled graph. Its inputs are lazy tensors whose geometry, and which of them share storage, is fixed.
 class BridgeGraph {
  public:
-  /// Whether the graph was made for tensors like these: lazy ones with the geometry and the aliasing of its inputs.
-  bool matches(const std::vector<at::Tensor>& inputs) const;
-
-  /// Launches the graph on the inputs' buffers; records nothing. What is pending for them is launched first. Inputs that the
-  /// graph updates in place are updated; a buffer that nobody else holds is donated, so nothing is copied. Gives the outputs:
-  /// new tensors, inputs themselves, or views of either. `inputs` must match. Throws as a cut does.
+  /// Launches the graph on the inputs' buffers; records nothing. nullopt where it was not made for tensors like these: lazy ones
+  /// with the geometry and the aliasing of its inputs. What is pending for them is launched first. Inputs that the graph updates in
+  /// place are updated; a buffer that nobody else holds is donated, so nothing is copied. Gives the outputs: new tensors, inputs
+  /// themselves, or views of either. `unlocked` is called with the launch. Throws as a cut does.
+  std::optional<std::vector<at::Tensor>> call(std::span<const at::Tensor* const> inputs,
+                                              const std::function<void(const std::function<void()>&)>& unlocked) const;
+  /// The same for inputs that must match.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs) const;
 
  private:
@@ -38,14 +42,20 @@ class BridgeGraph {
     enum class Kind { Input, View, Made, Duplicate };
     Kind kind = Kind::Made;
     std::size_t index = 0;  ///< of the input; of the storage; of the storage; of the earlier output
-    Geometry geometry;      ///< View, Made
+    Geometry geometry;  ///< View, Made
   };
 
+  /// The slots of the input storages; false where the inputs aren't those that the graph was made for.
+  bool bind(std::span<const at::Tensor* const> inputs, std::vector<Slot*>& slots) const;
+  /// Whether one of the slots that are replaced stands for more than one storage of the graph.
+  bool shares_replaced(std::span<Slot* const> slots) const;
+
   std::vector<Input> inputs_;
-  std::vector<std::size_t> first_;   ///< per input storage: the first input on it
+  std::vector<std::size_t> first_;  ///< per input storage: the first input on it
   std::vector<std::size_t> nbytes_;  ///< per input storage
   std::vector<Output> outputs_;
   Extracted extracted_;
+  bool replaces_ = false;  ///< it updates an input in place
 };
 
 /// Recording of one graph, open from its making to its end on the thread that made it.

@@ -9,6 +9,7 @@
 
 #include "src/torch/generator.h"
 #include "src/torch/lazy.h"
+#include "src/torch/scalars.h"
 
 namespace spool::torch_side {
 namespace {
@@ -154,37 +155,7 @@ class Encoder {
     if (writes_ || tensor.dim() != 0 || !tensor.device().is_cpu() || tensor.layout() != at::kStrided) {
       throw_device_error(at::Tensor(c10::intrusive_ptr<at::TensorImpl>::reclaim_copy(const_cast<at::TensorImpl*>(&tensor))));
     }
-    NumberType type{.kind = NumberKind::Double,
-                    .tensor = true,
-                    .wrapped = tensor.is_wrapped_number(),
-                    .dtype = static_cast<DType>(tensor.dtype().toScalarType())};
-    Number value;
-    switch (tensor.dtype().toScalarType()) {
-      case at::kDouble: value.real = *static_cast<const double*>(tensor.data()); break;
-      case at::kFloat: value.real = *static_cast<const float*>(tensor.data()); break;
-      case at::kLong:
-        type.kind = NumberKind::Int;
-        value.integer = *static_cast<const std::int64_t*>(tensor.data());
-        break;
-      default: {
-        const at::Tensor held(c10::intrusive_ptr<at::TensorImpl>::reclaim_copy(const_cast<at::TensorImpl*>(&tensor)));
-        const at::Scalar scalar = at::native::_local_scalar_dense_cpu(held);
-        if (scalar.isComplex()) {
-          type.kind = NumberKind::Complex;
-          value.real = scalar.toComplexDouble().real();
-          value.imag = scalar.toComplexDouble().imag();
-        } else if (scalar.isBoolean()) {
-          type.kind = NumberKind::Bool;
-          value.integer = static_cast<std::int64_t>(scalar.toBool());
-        } else if (scalar.isIntegral(false)) {
-          type.kind = NumberKind::Int;
-          value.integer = scalar.toLong();
-        } else {
-          value.real = scalar.toDouble();
-        }
-      }
-    }
-    number(type, value);
+    number(number_type_of(tensor), number_of(tensor));
   }
 
   const OpInfo& info_;
@@ -194,6 +165,44 @@ class Encoder {
 };
 
 }  // namespace
+
+NumberType number_type_of(const at::TensorImpl& tensor) {
+  const at::ScalarType dtype = tensor.dtype().toScalarType();
+  NumberType type{
+      .kind = NumberKind::Double, .tensor = true, .wrapped = tensor.is_wrapped_number(), .dtype = static_cast<DType>(dtype)};
+  if (c10::isComplexType(dtype)) {
+    type.kind = NumberKind::Complex;
+  } else if (dtype == at::kBool) {
+    type.kind = NumberKind::Bool;
+  } else if (c10::isIntegralType(dtype, /*includeBool=*/false)) {
+    type.kind = NumberKind::Int;
+  }
+  return type;
+}
+
+Number number_of(const at::TensorImpl& tensor) {
+  Number value;
+  switch (tensor.dtype().toScalarType()) {
+    case at::kDouble: value.real = *static_cast<const double*>(tensor.data()); break;
+    case at::kFloat: value.real = *static_cast<const float*>(tensor.data()); break;
+    case at::kLong: value.integer = *static_cast<const std::int64_t*>(tensor.data()); break;
+    default: {
+      const at::Tensor held(c10::intrusive_ptr<at::TensorImpl>::reclaim_copy(const_cast<at::TensorImpl*>(&tensor)));
+      const at::Scalar scalar = at::native::_local_scalar_dense_cpu(held);
+      if (scalar.isComplex()) {
+        value.real = scalar.toComplexDouble().real();
+        value.imag = scalar.toComplexDouble().imag();
+      } else if (scalar.isBoolean()) {
+        value.integer = static_cast<std::int64_t>(scalar.toBool());
+      } else if (scalar.isIntegral(false)) {
+        value.integer = scalar.toLong();
+      } else {
+        value.real = scalar.toDouble();
+      }
+    }
+  }
+  return value;
+}
 
 void throw_device_error(const at::Tensor& other) {
   TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", lazy_device(), " and ",

@@ -9,6 +9,7 @@
 
 #include "src/runtime/device.h"
 #include "src/runtime/metrics.h"
+#include "src/runtime/watch.h"
 #include "src/torch/encode.h"
 #include "src/torch/generator.h"
 #include "src/torch/lazy.h"
@@ -170,6 +171,9 @@ void write_from_host(const at::Tensor& lazy, const std::function<void(const at::
       const auto lock = device.lock();
       if (replaceable()) {
         slot.buffer = buffer;
+        if (Watch* watch = Watch::here(); watch != nullptr) {
+          watch->filled(slot, geometry);
+        }
         return;
       }
     }
@@ -179,6 +183,9 @@ void write_from_host(const at::Tensor& lazy, const std::function<void(const at::
     const BufferPtr buffer = new_buffer(slot_of(source).nbytes);
     fill(cpu_alias(buffer, geometry_of(source)));
     slot_of(source).buffer = buffer;
+    if (Watch* watch = Watch::here(); watch != nullptr) {
+      watch->filled(slot_of(source), geometry_of(source));
+    }
     const at::AutoDispatchBelowADInplaceOrView guard;
     lazy.copy_(source);
   });
@@ -207,6 +214,9 @@ void run_at_once(const OpInfo& info, torch::jit::Stack& stack) {
   }
 
   metrics::count(info.handle.operator_name().name);
+  if (Watch* watch = Watch::here(); watch != nullptr) {
+    watch->ran_at_once(info.op);
+  }
   with_torch_errors([&] {
     Device& device = Device::get();
     const char* op = info.op.name.c_str();
