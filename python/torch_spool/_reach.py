@@ -44,6 +44,13 @@ class Reach:
         """Whether TENSOR is among the leaves."""
         return id(tensor) in self._leaves
 
+    def list_choices(self) -> Iterator[dict[str, Any]]:
+        """Groups of parameters whose optimiser chooses by itself whether it works on lists of tensors."""
+        for optimiser in self._optimisers:
+            for group in optimiser.param_groups:
+                if group.get("foreach", True) is None:
+                    yield group
+
     def numbers(self) -> Iterator[tuple[dict[str, Any], str]]:
         """Where optimisers keep numbers that may change from step to step."""
         for optimiser in self._optimisers:

@@ -157,6 +157,10 @@ class _Recorded:
             number = FollowedNumber(self, self._source(), group[key])
             self._restore.append((group, key, number, group[key]))
             group[key] = number
+        # Numbers in lists can't be followed: one tensor after another the optimiser computes the same.
+        self._one_by_one = list(self._reach.list_choices())
+        for group in self._one_by_one:
+            group["foreach"] = False
         torch.clear_autocast_cache()  # casts that are kept from earlier would be of no call
         _active = self
         self.recording = True
@@ -174,6 +178,8 @@ class _Recorded:
         self.recording = False
         _active = None
         self._looking.__exit__(None, None, None)
+        for group in self._one_by_one:
+            group["foreach"] = None
         for group, key, number, value in self._restore:
             if group.get(key) is number:
                 group[key] = value
