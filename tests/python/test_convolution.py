@@ -159,3 +159,17 @@ def test_pooling_between_convolutions_is_eagers_with_ties_and_nans(dev, window):
 
     for got, want in zip(run(dev), run("cpu"), strict=True):
         torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+
+
+def test_statistics_over_large_images_keep_their_digits(dev):
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 128, 128) + 2.0
+    conv, norm = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)
+
+    def run(device, dtype=torch.float32):
+        layers = copy.deepcopy(nn.Sequential(conv, norm)).to(dtype).to(device)
+        y = layers(x.to(dtype).to(device))
+        return [t.detach().cpu().double() for t in (y, layers[1].running_mean, layers[1].running_var)]
+
+    for got, want in zip(run(dev), run("cpu", torch.float64), strict=True):
+        assert float((got - want).norm() / want.norm()) < 2e-6

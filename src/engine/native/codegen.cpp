@@ -217,9 +217,11 @@ class Function {
       return;
     }
     std::vector<llvm::AllocaInst*> accumulators(body_.size(), nullptr);
+    std::vector<llvm::AllocaInst*> banks(body_.size(), nullptr);
     for (const std::size_t i : sums) {
       prepare(operand(i));
       accumulators[i] = over(i, KernelOver::Rest) ? accumulator(i, false) : totals_[i];
+      banks[i] = long_sum(i) ? accumulator(i, false) : nullptr;
     }
     for (const std::size_t i : stores) {
       prepare(operand(i));
@@ -232,12 +234,19 @@ class Function {
           Value* term = wide(value(operand(i)));
           add(accumulators[i], i, form_.vertical ? term : masked(term, i));
         }
+        if (banks[i] != nullptr) {
+          bank(banks[i], accumulators[i], i);
+        }
       }
       store_all(stores);
     });
     for (const std::size_t i : sums) {
       if (over(i, KernelOver::Rest)) {
         Value* total = b_.CreateLoad(accumulators[i]->getAllocatedType(), accumulators[i]);
+        if (banks[i] != nullptr) {
+          add(banks[i], i, total);
+          total = b_.CreateLoad(banks[i]->getAllocatedType(), banks[i]);
+        }
         remember(i, rounded(i, form_.vertical ? total : whole(i, total)));
       }
     }
@@ -255,6 +264,18 @@ class Function {
   void add(llvm::AllocaInst* place, std::size_t i, Value* term) {
     Value* sum = b_.CreateLoad(place->getAllocatedType(), place);
     b_.CreateStore(ops_.combine(body_[i].op, body_[i].dtype, sum, term), place);
+  }
+  /// Sums of which each lane takes all terms of its row. One after the other they lose digits, so every 128 are put away together.
+  bool long_sum(std::size_t i) const {
+    return form_.vertical && over(i, KernelOver::Rest) && body_[i].op == KernelOp::ReduceSum && is_floating(body_[i].dtype);
+  }
+  void bank(llvm::AllocaInst* bank, llvm::AllocaInst* sum, std::size_t i) {
+    constexpr std::uint64_t mask = 127;
+    Value* full = b_.CreateICmpEQ(b_.CreateAnd(linear_, b_.getInt64(mask)), b_.getInt64(mask));
+    Value* terms = b_.CreateLoad(sum->getAllocatedType(), sum);
+    Value* none = wide(ops_.identity(body_[i].op, body_[i].dtype));
+    add(bank, i, b_.CreateSelect(full, terms, none));
+    b_.CreateStore(b_.CreateSelect(full, none, terms), sum);
   }
   Value* masked(Value* term, std::size_t i) {
     return mask_ == nullptr ? term : b_.CreateSelect(mask_, term, wide(ops_.identity(body_[i].op, body_[i].dtype)));
