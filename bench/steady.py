@@ -1,5 +1,8 @@
 #!/usr/bin/env python
-"""Does a long run grow? 2 000 steps of a small net, with memory, slots and cache entries sampled.
+"""Does a long run grow? Many steps of a small net, with memory, slots, cache entries and compiles sampled.
+
+The net is a convolutional one with SGD (2 000 steps) or, with --net transformer, two layers of attention with dropout
+and AdamW (10 000 steps).
 
 The learning rate changes in every step and the loss is read at every sample, as real programs do. Spool and
 eager each run in a process of their own, since resident memory belongs to a process. Growth is the difference
@@ -22,20 +25,11 @@ import common
 MIB = 1 << 20
 
 
-def child(args: argparse.Namespace) -> None:
-    """Train args.steps steps on args.child (spool or eager) and hand back the samples."""
+def conv(device: Any) -> common.Trainer:
+    """A small convolutional classifier, SGD with momentum."""
     import torch
     from torch import nn
 
-    if args.child == "spool":
-        import torch_spool
-        from torch_spool import _C
-
-        device, wrap, wait = torch_spool.device(), common.in_step, torch_spool.wait_device_ops
-    else:
-        device, wrap, wait = torch.device("cpu"), lambda body: body, lambda: None
-
-    torch.manual_seed(0)
     net = nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1),
         nn.BatchNorm2d(16),
@@ -44,9 +38,43 @@ def child(args: argparse.Namespace) -> None:
         nn.Flatten(),
         nn.Linear(1024, 10),
     )
-    trainer = common.Trainer(
-        net, torch.randn(16, 3, 32, 32), torch.randint(10, (16,)), nn.functional.cross_entropy, device
-    )
+    images, labels = torch.randn(16, 3, 32, 32), torch.randint(10, (16,))
+    return common.Trainer(net, images, labels, nn.functional.cross_entropy, device)
+
+
+def transformer(device: Any) -> common.Trainer:
+    """Two layers of attention over 16 tokens, dropout, AdamW."""
+    import torch
+    from torch import nn
+
+    layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    net = nn.Sequential(nn.Embedding(50, 32), encoder, nn.Flatten(), nn.Linear(16 * 32, 50))
+    tokens, labels = torch.randint(50, (8, 16)), torch.randint(50, (8,))
+    trainer = common.Trainer(net, tokens, labels, nn.functional.cross_entropy, device)
+    trainer.optimiser = torch.optim.AdamW(trainer.model.parameters(), lr=1e-3)
+    return trainer
+
+
+NETS = {"conv": conv, "transformer": transformer}
+STEPS = {"conv": 2000, "transformer": 10_000}
+
+
+def child(args: argparse.Namespace) -> None:
+    """Train args.steps steps on args.child (spool or eager) and hand back the samples."""
+    import torch
+
+    if args.child == "spool":
+        import torch_spool
+        from torch_spool import _C
+        from torch_spool.debug import metrics
+
+        device, wrap, wait = torch_spool.device(), common.in_step, torch_spool.wait_device_ops
+    else:
+        device, wrap, wait = torch.device("cpu"), lambda body: body, lambda: None
+
+    torch.manual_seed(0)
+    trainer = NETS[args.net](device)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(trainer.optimiser, args.steps)
     run = wrap(trainer.body)
     samples: list[dict[str, Any]] = []
@@ -58,6 +86,7 @@ def child(args: argparse.Namespace) -> None:
             sample = {"step": step, "loss": loss.item(), "rss": common.resident_bytes()}
             if args.child == "spool":
                 sample |= {"slots": _C.live_slots(), "cache": _C.cache_size()}
+                sample["compiles"] = metrics.counter_value("UncachedCompile")
             samples.append(sample)
     common.child_result(samples)
 
@@ -101,11 +130,14 @@ def plot(path: Path, runs: dict[str, list[dict[str, Any]]]) -> None:
 
 def main() -> int:
     cli = common.parser(__doc__)
-    cli.add_argument("--steps", type=int, metavar="N", help="steps to train (default 2000)")
+    cli.add_argument("--net", choices=NETS, default="conv", help="what to train (default conv)")
+    cli.add_argument(
+        "--steps", type=int, metavar="N", help="steps to train (default 2000; transformer 10000)"
+    )
     cli.add_argument("--every", type=int, metavar="N", help="steps between two samples (default 25)")
     cli.add_argument("--plot", type=Path, metavar="PNG", help="also draw the samples to PNG")
     args = cli.parse_args()
-    args.steps = args.steps or (200 if args.quick else 2000)
+    args.steps = args.steps or (200 if args.quick else STEPS[args.net])
     args.every = args.every or (10 if args.quick else 25)
     if args.steps < 8 * args.every:
         cli.error(
@@ -116,7 +148,7 @@ def main() -> int:
         child(args)
         return 0
 
-    options = ("--steps", str(args.steps), "--every", str(args.every))
+    options = ("--net", args.net, "--steps", str(args.steps), "--every", str(args.every))
     runs = {case: common.run_child(case, *options) for case in ("eager", "spool")}
 
     rows = []
@@ -129,9 +161,9 @@ def main() -> int:
                 f"{growth(samples, 'rss') / MIB:+.2f} MiB",
             )
         )
-    for key, label in (("slots", "live slots"), ("cache", "cache entries")):
+    for key, label in (("slots", "live slots"), ("cache", "cache entries"), ("compiles", "compiles")):
         rows.append(("spool", label, f"{runs['spool'][0][key]}", f"{growth(runs['spool'], key):+.0f}"))
-    print(f"{args.steps} steps of a small convolutional net, a sample every {args.every}")
+    print(f"{args.steps} steps, net {args.net}, a sample every {args.every}")
     common.print_table(("process", "of", "at first", "growth, second to last quarter"), rows)
     final = {case: samples[-1]["loss"] for case, samples in runs.items()}
     print(f"last loss: eager {final['eager']:.9g}, Spool {final['spool']:.9g}")
@@ -149,6 +181,13 @@ def main() -> int:
         ),
         common.Figure(
             f"{args.steps} steps, growth of the cache", growth(runs["spool"], "cache"), "entries", "<=", 0
+        ),
+        common.Figure(
+            f"{args.steps} steps, compiles after step {args.every}",
+            runs["spool"][-1]["compiles"] - runs["spool"][0]["compiles"],
+            "compiles",
+            "<=",
+            0,
         ),
     ]
     return common.conclude(args, figures, runs)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import torch_spool
-from helpers import same
+from helpers import REPOSITORY, run_python, same
 from torch_spool import _C
 from torch_spool.core import xla_model as xm
 
@@ -38,6 +38,15 @@ def test_two_thousand_steps_hold_slots_cache_and_memory_flat(dev):
     run(2000)
     assert held() == before
     assert psutil.Process().memory_info().rss - resident < 16 << 20
+
+
+@pytest.mark.serial
+def test_a_small_transformer_trains_in_flat_memory_from_one_compiled_step():
+    # The short form of `./dev bench steady --net transformer`, whose full run takes 10 000 steps.
+    short = ("--net", "transformer", "--steps", "240", "--every", "10", "--strict")
+    done = run_python(str(REPOSITORY / "bench" / "steady.py"), *short, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(" met") == 4
 
 
 def test_a_tensor_that_is_let_go_frees_its_slot_pending_or_not(dev):
