@@ -301,12 +301,33 @@ const TapeNode* record_plainly(const OpInfo& info, torch::jit::Stack& stack, Cal
   return device.tape().append(std::move(signature), call, location);
 }
 
+/// Autograd counts writes to tensors, but not to lists of them: PyTorch's kernels of the ops on lists do that.
+class CountsWritesToLists {
+ public:
+  CountsWritesToLists(const OpInfo& info, const torch::jit::Stack& stack) {
+    if (info.returns.empty() && info.op.has_mutation && info.op.name.starts_with("aten::_foreach_")) {
+      written_ = argument(info, stack, 0);
+    }
+  }
+  void done() const {
+    visit_tensors(written_, [](const at::Tensor& tensor) {
+      if (!tensor.is_inference()) {
+        tensor.unsafeGetTensorImpl()->bump_version();
+      }
+    });
+  }
+
+ private:
+  c10::IValue written_;
+};
+
 }  // namespace
 
 void record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const RecorderTimer timer;
   record_backward_here();
   const OpInfo& info = op_info(op);
+  const CountsWritesToLists writes(info, *stack);
   if (!info.recordable) {
     run_at_once(info, *stack);
     return;
@@ -355,6 +376,7 @@ void record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (!recorded) {
     run_at_once(info, *stack);
   }
+  writes.done();
 }
 
 void resize(const at::Tensor& tensor, c10::IntArrayRef sizes, c10::IntArrayRef strides) {

@@ -38,6 +38,14 @@ PROGRAMS = {
         "b = torch.arange(6, device=d).view(2, 3)",
         "b[:, 1:] = b[1, 2]",
     ],
+    "a write to a list counts as a write to its tensors": [
+        "a = torch.ones(2, device=d)",
+        "torch._foreach_add_([a], 1)",
+        "b = torch.ones(2, device=d, requires_grad=True)",
+        "c = b.exp()",
+        "torch._foreach_mul_([c.detach()], 2)",
+        "c.sum().backward()",
+    ],
     "set_ to nothing keeps the strides of a tensor of nothing": [
         "a = torch.zeros(1, device=d).as_strided((0,), (0,), 0).clone()",
         "a.set_()",
