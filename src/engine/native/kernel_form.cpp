@@ -234,7 +234,8 @@ class Maker {
     const std::size_t accesses = form_.program.accesses.size();
     form_.coordinates.assign(indexed_.size(), -1);
     const auto note = [&](const Dimension& dimension, int place) {
-      if (dimension.origin >= 0) {
+      // Only those that the program asks for: the others would tell equal code apart.
+      if (dimension.origin >= 0 && indexed_[static_cast<std::size_t>(dimension.origin)]) {
         form_.coordinates[static_cast<std::size_t>(dimension.origin)] = static_cast<std::int8_t>(place);
       }
     };
