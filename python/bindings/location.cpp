@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "src/base/scope.h"
+#include "src/runtime/explain.h"
 
 namespace spool::python {
 namespace {
@@ -39,28 +40,39 @@ bool inside(std::string_view file) {
          file.starts_with("<frozen") || file.ends_with("/contextlib.py");
 }
 
-/// A location for `frame` or its nearest caller outside the packages; steals the reference to `frame`.
-std::shared_ptr<Location> user_line(PyFrameObject* frame) {
+/// Visits `frame` and its callers outside the packages, with (file, line, code), until `visit` gives false; steals the reference.
+template <class Visit>
+void visit_user_frames(PyFrameObject* frame, Visit&& visit) {
   while (frame != nullptr) {
     PyCodeObject* code = PyFrame_GetCode(frame);
     Py_ssize_t length = 0;
     const char* text = PyUnicode_AsUTF8AndSize(code->co_filename, &length);
     const std::string_view file(text == nullptr ? "" : text, static_cast<std::size_t>(length));
-    if (text != nullptr && !inside(file)) {
-      auto location = std::make_shared<Location>();
-      location->file = file;
-      location->line = PyFrame_GetLineNumber(frame);
-      Py_DECREF(code);
-      Py_DECREF(frame);
-      return location;
-    }
+    const bool go_on = text == nullptr || inside(file) || visit(file, PyFrame_GetLineNumber(frame), code);
     Py_DECREF(code);
-    PyFrameObject* caller = PyFrame_GetBack(frame);
+    PyFrameObject* caller = go_on ? PyFrame_GetBack(frame) : nullptr;
     Py_DECREF(frame);
     frame = caller;
   }
   PyErr_Clear();
-  return nullptr;
+}
+
+/// The nearest line outside the packages; with `stack`, also the frames around it.
+std::shared_ptr<Location> user_line(PyFrameObject* frame, bool stack) {
+  auto location = std::make_shared<Location>();
+  visit_user_frames(frame, [&](std::string_view file, int line, PyCodeObject* code) {
+    if (location->file.empty()) {
+      location->file = file;
+      location->line = line;
+    }
+    if (stack) {
+      const char* function = PyUnicode_AsUTF8(code->co_name);
+      location->stack.append(file).append(":").append(std::to_string(line));
+      location->stack.append(" in ").append(function == nullptr ? "?" : function).append("\n");
+    }
+    return stack;
+  });
+  return location;
 }
 
 std::atomic<PyThreadState*> last_recording{nullptr};
@@ -90,11 +102,9 @@ LocationPtr current_line() {
   } else {
     frame = last_recording_frame();
   }
-  std::shared_ptr<Location> location = user_line(frame);
+  std::shared_ptr<Location> location = user_line(frame, explain::on());
   PyGILState_Release(gil);
-  if (location != nullptr) {
-    location->scope = scope::current();
-  }
+  location->scope = scope::current();
   return location;
 }
 

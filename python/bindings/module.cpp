@@ -8,6 +8,7 @@
 #include <spool/spool.h>
 
 #include "python/bindings/bridge.h"
+#include "python/bindings/explain.h"
 #include "python/bindings/location.h"
 #include "python/bindings/replay.h"
 #include "src/base/scope.h"
@@ -227,4 +228,5 @@ PYBIND11_MODULE(_C, m) {
   bind_state(m);
   spool::python::bind_bridge(m);
   spool::python::bind_replay(m);
+  spool::python::bind_explain(m);
 }

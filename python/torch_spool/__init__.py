@@ -40,6 +40,7 @@ from ._api import (
     synchronize,
     wait_device_ops,
 )
+from ._explain import explain
 from ._load import _C as _C
 from ._regions import compile, step
 
@@ -74,6 +75,7 @@ __all__ = [
     "eager_mode",
     "eager_mode_context",
     "experimental",
+    "explain",
     "get_rng_state",
     "graph_text",
     "initialize_cache",

@@ -1,6 +1,7 @@
 // Scopes: names opened around code by a profiler scope; ops recorded inside carry them. Per thread.
 #pragma once
 
+#include <memory>
 #include <string>
 
 namespace spool::scope {
@@ -12,5 +13,7 @@ void pop();
 void reset();
 /// Open names joined by '/', without hidden ones.
 std::string current();
+/// The same, shared by all that ask until it changes.
+std::shared_ptr<const std::string> current_shared();
 
 }  // namespace spool::scope

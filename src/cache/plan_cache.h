@@ -21,6 +21,7 @@ struct Executable {
   std::vector<GraphOutput> outputs;
   std::vector<std::size_t> output_bytes;
   std::vector<std::uint8_t> owned;  ///< per input: the run may write into it
+  std::uint64_t graph = 0;  ///< its graph's number in reports, unique in the process
 };
 
 struct CacheEntry {

@@ -63,7 +63,7 @@ struct Buffer {
   std::size_t nbytes = 0;
   std::uint64_t ready = 0;                ///< number of the launch that fills it; 0: it is filled
   std::atomic<std::uint32_t> readers{0};  ///< CPU tensors over `memory` that are alive: while there are any, nobody may take it
-  std::shared_ptr<const Error> failure;   ///< why it holds nothing: the launch that should have filled it failed
+  std::shared_ptr<const Error> failure;  ///< why it holds nothing: the launch that should have filled it failed
 };
 
 using BufferPtr = std::shared_ptr<Buffer>;

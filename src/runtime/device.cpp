@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "src/base/error.h"
+#include "src/base/scope.h"
 #include "src/base/settings.h"
 #include "src/cache/stored_plan.h"
 #include "src/graph/functionalise.h"
@@ -23,6 +24,24 @@ LocationHook location_hook = nullptr;
 constexpr std::size_t overrun = 32;
 
 Device* instance = nullptr;
+
+std::int64_t entered() { return explain::on() ? trace::now() : 0; }
+
+/// Tells, when it goes, that a region has been left.
+class Leaving {
+ public:
+  explicit Leaving(const Region& region) : region_(region) {}
+  Leaving(const Leaving&) = delete;
+  Leaving& operator=(const Leaving&) = delete;
+  ~Leaving() {
+    if (region_.entered != 0) {
+      explain::left(title(region_), static_cast<double>(trace::now() - region_.entered) * 1e-6);
+    }
+  }
+
+ private:
+  const Region& region_;
+};
 
 }  // namespace
 
@@ -45,6 +64,12 @@ const char* describe(Cut cause) {
     case Cut::Extracted: return "a graph that torch.compile made";
   }
   return "?";
+}
+
+std::string describe(Cut cause, const LocationPtr& where) { return str(describe(cause), " at ", describe(where)); }
+
+std::string title(const Region& region) {
+  return region.kind == Region::Kind::Step ? "step() at " + describe_line(region.where) : region.name;
 }
 
 bool breaks_graph(Cut cause) { return cause != Cut::StepExit && cause != Cut::CompileExit && cause != Cut::Eager; }
@@ -98,24 +123,34 @@ void Device::bound_tape(const Call& next) {
   }
 }
 
-void Device::check_regions(Cut cause, const CacheEntry* entry, const LocationPtr& where) const {
+void Device::check_regions(Cut cause, const CacheEntry* entry, const std::vector<bool>& live, const LocationPtr& where) {
   for (const Region& region : regions_) {
     if (region.kind != Region::Kind::Compile) {
       continue;
     }
     SPOOL_CHECK(!region.full_graph || !breaks_graph(cause), Runtime, "[compile] full_graph=True, but the graph of '", region.name,
-                "' breaks at ", describe(where), ": ", describe(cause),
-                ". Move it out of the region, or allow breaks with full_graph=False.");
-    if (region.max_graphs >= 0 && &region == innermost()) {
-      const auto known = region_graphs_.find(region.key);
-      const std::size_t count = known == region_graphs_.end() ? 0 : known->second.size();
-      const bool is_new = entry == nullptr || known == region_graphs_.end() || !known->second.contains(entry->id);
-      SPOOL_CHECK(!is_new || count < static_cast<std::size_t>(region.max_graphs), Runtime, "[compile] '", region.name,
-                  "' would need a graph more than num_different_graphs_allowed=", region.max_graphs, ", cut by ", describe(cause),
-                  " at ", describe(where),
-                  ". Its inputs' shapes or dtypes, or the path its Python code takes, differ from before; raise the limit or "
-                  "make them equal.");
+                "' is broken by ", describe(cause, where),
+                ". Move that out of the region, or allow breaks with full_graph=False.");
+    if (region.max_graphs < 0 || &region != innermost()) {
+      continue;
     }
+    const auto& known = region_graphs_[region.key];
+    if (known.size() < static_cast<std::size_t>(region.max_graphs) || (entry != nullptr && known.contains(entry->id))) {
+      continue;
+    }
+    std::vector<std::shared_ptr<CacheEntry>> earlier;
+    for (const auto& [id, weak] : known) {
+      if (auto strong = weak.lock()) {
+        earlier.push_back(std::move(strong));
+      }
+    }
+    const auto path = tape_.path();
+    const std::string why = earlier.empty()
+                                ? "the plans of the earlier ones are no longer in the cache, so what differs is not known"
+                                : "it " + explain::describe(explain::nearest({path, live, engine_}, earlier));
+    fail(ErrorKind::Runtime, "[compile] '", region.name,
+         "' would need a graph more than num_different_graphs_allowed=", region.max_graphs, ", cut by ", describe(cause, where),
+         ": ", why, ". Make its inputs and the path of its Python code equal to before, or raise the limit.");
   }
 }
 
@@ -125,7 +160,7 @@ void Device::refuse_in_extraction(const char* op) {
   }
 }
 
-void Device::cut(Cut cause, const LocationPtr& where) {
+void Device::cut(Cut cause, const LocationPtr& place, const Region* closing) {
   refuse_in_extraction(describe(cause));
   if (tape_.empty()) {
     return;
@@ -133,25 +168,35 @@ void Device::cut(Cut cause, const LocationPtr& where) {
   std::vector<bool> live = tape_.live();
   TapeNode& leaf = tape_.leaf();
   CacheEntry* entry = cache_.find(leaf, live, *engine_, plan_options());
-  check_regions(cause, entry, where);
-  if (!regions_.empty() && breaks_graph(cause) && cause != Cut::StepEntry && cause != Cut::CompileEntry) {
+  const LocationPtr& where = place == nullptr ? leaf.location : place;
+  check_regions(cause, entry, live, where);
+  const bool breaks = !regions_.empty() && breaks_graph(cause) && cause != Cut::StepEntry && cause != Cut::CompileEntry;
+  if (breaks) {
     metrics::count("GraphBreak");
     if (settings().logs("break")) {
-      std::cerr << "[spool] graph broken by " << describe(cause) << " at " << describe(where) << '\n';
+      std::cerr << "[spool] graph broken by " << describe(cause, where) << '\n';
     }
   }
+  const std::string region = entry == nullptr || trace::on() ? region_title(cause, where, closing) : "";
+  explain::cut(region, describe(cause), where, breaks);
   try {
     if (entry == nullptr) {
-      entry = &cache_.insert(leaf, live, *engine_, compile(tape_.path(), live), plan_options());
-      if (settings().logs("compile")) {
-        std::cerr << "[spool] compiled a graph of " << tape_.length() << " ops, cut by " << describe(cause) << " at "
-                  << describe(where) << '\n';
-      }
+      const auto path = tape_.path();
+      const explain::Candidate tape{path, live, engine_, plan_options()};
+      explain::CompileNote note{.region = region, .cause = describe(cause), .where = where};
+      note.reason = history_.why(tape, region);
+      auto executable = compile(path, live, note);
+      entry = &cache_.insert(leaf, live, *engine_, std::move(executable), plan_options());
+      entry->id = note.graph;
+      history_.add(tape, region, *entry->place);
     } else {
       metrics::count("CachedCompile");
+      if (explain::on() && !explain::has_graph(entry->id)) {
+        explain::graph(explain::note(entry->id, graph_of(tape_.path(), live), engine_->name()));
+      }
     }
-    if (const Region* region = innermost(); region != nullptr && region->max_graphs >= 0) {
-      region_graphs_[region->key].insert(entry->id);
+    if (const Region* inside = innermost(); inside != nullptr && inside->max_graphs >= 0) {
+      region_graphs_[inside->key].try_emplace(entry->id, *entry->place);
     }
     if (Watch* watch = Watch::here(); watch != nullptr) {
       watch->cut(cause, tape_, entry->executable);
@@ -160,7 +205,7 @@ void Device::cut(Cut cause, const LocationPtr& where) {
       const auto slots = tape_.slots();
       launch(
           entry->executable, [&](std::uint32_t i) -> Slot& { return *slots[i]; }, std::move(tape_.numbers()),
-          std::move(tape_.generators()));
+          std::move(tape_.generators()), region);
     }
   } catch (const Error& error) {
     abandon(live, error);
@@ -171,6 +216,7 @@ void Device::cut(Cut cause, const LocationPtr& where) {
     throw Error(ErrorKind::Runtime, message);
   }
   tape_.reset();
+  scopes_.clear();
   cache_.shrink(tape_);
 }
 
@@ -195,49 +241,132 @@ Graph Device::make_plan(const Graph& recorded, Executable& executable) {
   if (graph.nodes.empty() && graph.outputs.empty()) {
     return graph;
   }
-  if (!stored.open()) {
+  if (!stored.open() && !explain::on()) {
     executable.plan = engine_->compile(graph, plan_options());
     return graph;
   }
-  metrics::count("PersistentCacheMiss");
   Graph lowered;
   executable.plan = engine_->compile(graph, plan_options(), &lowered);
-  stored.put(lowered);
-  return graph;
+  if (stored.open()) {
+    metrics::count("PersistentCacheMiss");
+    stored.put(lowered);
+  }
+  return lowered;
+}
+
+Graph Device::graph_of(const std::vector<const TapeNode*>& path, const std::vector<bool>& live) const {
+  Graph graph = optimise(functionalise(path, live));
+  Graph lowered;
+  if (!graph.nodes.empty() || !graph.outputs.empty()) {
+    engine_->compile(graph, plan_options(), &lowered);
+  }
+  return lowered;
 }
 
 std::shared_ptr<Executable> Device::compile(const std::vector<const TapeNode*>& path, const std::vector<bool>& live) {
-  const Graph recorded = functionalise(path, live);
+  const Region* inside = innermost();
+  explain::CompileNote note{.region = inside == nullptr ? "torch.compile" : title(*inside), .cause = describe(Cut::Extracted)};
+  note.reason = {.kind = explain::Reason::Kind::Ahead,
+                 .length = path.size(),
+                 .op = path.front()->signature->op->name,
+                 .where = path.front()->location,
+                 .what = "it is compiled ahead of its first run, for a caller that keeps the plan"};
+  return compile(path, live, note);
+}
+
+std::shared_ptr<Executable> Device::compile(const std::vector<const TapeNode*>& path, const std::vector<bool>& live,
+                                            explain::CompileNote& note) {
+  trace::Range told(trace::Event::Kind::Compile, "spool::compile");
+  const std::int64_t start = trace::now();
+  note.graph = ++graphs_;
+  told.of(note.graph);
   auto executable = std::make_shared<Executable>();
   executable->engine = engine_;
-  const Graph graph = make_plan(recorded, *executable);
+  executable->graph = note.graph;
+  const Graph graph = make_plan(functionalise(path, live), *executable);
   if (executable->plan == nullptr) {
-    return nullptr;
-  }
-  executable->inputs = graph.inputs;
-  executable->outputs = graph.outputs;
-  std::set<ValueId> written;
-  for (const Node& node : graph.nodes) {
-    for (const ValueId value : mutated(node)) {
-      written.insert(value);
+    executable = nullptr;
+  } else {
+    executable->inputs = graph.inputs;
+    executable->outputs = graph.outputs;
+    std::set<ValueId> written;
+    for (const Node& node : graph.nodes) {
+      for (const ValueId value : mutated(node)) {
+        written.insert(value);
+      }
+    }
+    for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
+      const bool replaced = std::any_of(graph.outputs.begin(), graph.outputs.end(),
+                                        [&](const GraphOutput& output) { return output.input == static_cast<std::int32_t>(i); });
+      executable->owned.push_back(static_cast<std::uint8_t>(replaced || written.contains(graph.inputs[i].value)));
+    }
+    for (const GraphOutput& output : graph.outputs) {
+      executable->output_bytes.push_back(graph.values[static_cast<std::size_t>(output.value)].nbytes);
     }
   }
-  for (std::size_t i = 0; i < graph.inputs.size(); ++i) {
-    const bool replaced = std::any_of(graph.outputs.begin(), graph.outputs.end(),
-                                      [&](const GraphOutput& output) { return output.input == static_cast<std::int32_t>(i); });
-    executable->owned.push_back(static_cast<std::uint8_t>(replaced || written.contains(graph.inputs[i].value)));
+  note.milliseconds = static_cast<double>(trace::now() - start) * 1e-6;
+  if (settings().logs("compile")) {
+    std::cerr << "[spool] compiled graph " << note.graph << " of " << path.size() << " ops in " << note.milliseconds << " ms in '"
+              << note.region << "', cut by " << note.cause << " at " << describe(note.where) << ": "
+              << explain::describe(note.reason) << '\n';
   }
-  for (const GraphOutput& output : graph.outputs) {
-    executable->output_bytes.push_back(graph.values[static_cast<std::size_t>(output.value)].nbytes);
+  if (explain::on()) {
+    explain::graph(explain::note(note.graph, graph, engine_->name()));
+    explain::compiled(note);
   }
   return executable;
 }
 
+std::string Device::region_title(Cut cause, const LocationPtr& where, const Region* closing) const {
+  if (const Region* inside = closing != nullptr ? closing : innermost(); inside != nullptr) {
+    return title(*inside);
+  }
+  return str(describe(cause), " at ", describe_line(where));
+}
+
+void Device::note_recorded() {
+  if (!trace::collecting() || Extraction::here() != nullptr) {
+    return;
+  }
+  if (scopes_.empty()) {
+    recording_since_ = trace::now();
+  }
+  scopes_.resize(tape_.length() - 1);  // ops from before the profiler began have none
+  scopes_.push_back(scope::current_shared());
+}
+
+std::shared_ptr<const trace::LaunchNote> Device::note_launch(std::uint64_t graph, const std::string& region) {
+  auto note = std::make_shared<trace::LaunchNote>();
+  note->graph = graph;
+  note->region = region;
+  note->flow = ++flows_;
+  if (!scopes_.empty()) {
+    trace::add({.kind = trace::Event::Kind::Record,
+                .name = "spool::record",
+                .start = recording_since_,
+                .end = trace::now(),
+                .graph = graph});
+    const auto path = tape_.path();
+    for (std::size_t i = 0; i < std::min(path.size(), scopes_.size()); ++i) {
+      if (scopes_[i] != nullptr) {
+        note->scopes.emplace(path[i]->location.get(), *scopes_[i]);
+      }
+    }
+  }
+  explain::launched(region, graph);
+  return note;
+}
+
 template <class SlotAt>
 void Device::launch(const std::shared_ptr<Executable>& shared, const SlotAt& slot_at, std::vector<Number> numbers,
-                    std::vector<GeneratorState> generators) {
+                    std::vector<GeneratorState> generators, const std::string& region) {
   const Executable& executable = *shared;
+  trace::Range told(trace::Event::Kind::Launch, "spool::launch");
   Launch launch;
+  if (trace::on()) {
+    launch.note = note_launch(executable.graph, region);
+    told.of(executable.graph, launch.note->flow);
+  }
   launch.executable = shared;
   for (std::size_t i = 0; i < executable.outputs.size(); ++i) {
     auto buffer = std::make_shared<Buffer>();
@@ -300,7 +429,7 @@ void Device::launch(const Extracted& graph, std::span<Slot* const> slots, std::v
     }
   }
   try {
-    launch(graph.executable, slot_at, std::move(numbers), {});
+    launch(graph.executable, slot_at, std::move(numbers), {}, innermost() == nullptr ? "torch.compile" : title(*innermost()));
   } catch (const Error& error) {
     const auto failure = std::make_shared<const Error>(error);
     for (const GraphOutput& output : graph.executable->outputs) {
@@ -329,6 +458,7 @@ void Device::abandon(const std::vector<bool>& live, const Error& error) {
   TapeNode& leaf = tape_.leaf();
   poison(live, std::make_shared<const Error>(error));
   tape_.reset();
+  scopes_.clear();
   tape_.prune(&leaf);
 }
 
@@ -366,7 +496,7 @@ void Device::cut_for(const std::vector<Slot*>& slots, const char* op, Cut cause,
     return;
   }
   LocationPtr where;
-  if (!regions_.empty()) {
+  if (!regions_.empty() || explain::on() || settings().logs("compile")) {
     guard.unlock();
     const LocationPtr line = current_location();
     auto named = line == nullptr ? std::make_shared<Location>() : std::make_shared<Location>(*line);
@@ -430,7 +560,7 @@ void Device::begin_step() {
   const LocationPtr where = current_location();
   const auto guard = lock();
   cut(Cut::StepEntry, where);
-  regions_.push_back({.kind = Region::Kind::Step, .id = next_region_++, .name = "step"});
+  regions_.push_back({.kind = Region::Kind::Step, .id = next_region_++, .name = "step", .where = where, .entered = entered()});
 }
 
 void Device::end_step(bool failed) {
@@ -444,9 +574,11 @@ void Device::end_step(bool failed) {
   const auto open = regions_.rend() - found - 1;
   // Inner regions whose ends an exception skipped are closed with it.
   const std::size_t skipped = close_inside(static_cast<std::size_t>(open));
+  const Region closed = regions_[static_cast<std::size_t>(open)];
+  const Leaving leaving(closed);
   regions_.erase(regions_.begin() + open);
   SPOOL_CHECK(failed || skipped == 0, Runtime, "[step] a compile() region opened inside this step is still open at its end");
-  cut(Cut::StepExit, where);
+  cut(Cut::StepExit, where, &closed);
 }
 
 bool Device::in_full_graph() {
@@ -460,6 +592,7 @@ std::uint64_t Device::begin_compile(Region region) {
   cut(Cut::CompileEntry, where);
   region.kind = Region::Kind::Compile;
   region.id = next_region_++;
+  region.entered = entered();
   regions_.push_back(std::move(region));
   return regions_.back().id;
 }
@@ -470,10 +603,12 @@ void Device::end_compile(std::uint64_t id, bool failed) {
   const auto open = std::find_if(regions_.begin(), regions_.end(), [&](const Region& region) { return region.id == id; });
   SPOOL_CHECK(open != regions_.end(), Runtime, "[compile] region ", id, " ended without being open");
   close_inside(static_cast<std::size_t>(open - regions_.begin()));
+  const Region closed = *open;
+  const Leaving leaving(closed);
   if (failed) {
     // The exception goes on; what was recorded before it takes effect as eager's would, whatever the region's limits say.
     regions_.erase(open);
-    cut(Cut::CompileExit, where);
+    cut(Cut::CompileExit, where, &closed);
     return;
   }
   try {

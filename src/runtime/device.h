@@ -17,9 +17,11 @@
 
 #include "src/cache/plan_cache.h"
 #include "src/engine/engine.h"
+#include "src/runtime/explain.h"
 #include "src/runtime/extract.h"
 #include "src/runtime/queue.h"
 #include "src/runtime/region.h"
+#include "src/runtime/trace.h"
 #include "src/tape/signature.h"
 #include "src/tape/tape.h"
 
@@ -40,13 +42,17 @@ class Device {
   void bound_tape(const Call& next);
   /// After an op was recorded: in eager mode, cuts.
   void recorded() {
+    if (trace::on()) [[unlikely]] {
+      note_recorded();
+    }
     if (eager_mode_ && Extraction::here() == nullptr) {
       cut(Cut::Eager, nullptr);
     }
   }
   /// Ends the tape and launches it. Throws Error(Runtime) before doing anything where a region's rules forbid the cut (naming
-  /// `where`), and the engine's Error if it can't compile; then what the tape should have written is poisoned.
-  void cut(Cut cause, const LocationPtr& where);
+  /// `where`), and the engine's Error if it can't compile; then what the tape should have written is poisoned. `closing`: the region
+  /// whose end it is, if that is no longer among the open ones.
+  void cut(Cut cause, const LocationPtr& where, const Region* closing = nullptr);
   /// Compiles the tape that `path` is, for these outputs. nullptr: nothing has to run.
   std::shared_ptr<Executable> compile(const std::vector<const TapeNode*>& path, const std::vector<bool>& live);
 
@@ -99,7 +105,17 @@ class Device {
   /// Queues a run. `slot_at` gives the slot of a number that `executable` names.
   template <class SlotAt>
   void launch(const std::shared_ptr<Executable>& executable, const SlotAt& slot_at, std::vector<Number> numbers,
-              std::vector<GeneratorState> generators);
+              std::vector<GeneratorState> generators, const std::string& region);
+  /// The same for a tape; numbers the graph in `note` and tells of it.
+  std::shared_ptr<Executable> compile(const std::vector<const TapeNode*>& path, const std::vector<bool>& live,
+                                      explain::CompileNote& note);
+  /// The graph of a tape, after all passes.
+  Graph graph_of(const std::vector<const TapeNode*>& path, const std::vector<bool>& live) const;
+  /// For whoever listens: what was recorded in which scope, and what is launched.
+  void note_recorded();
+  std::shared_ptr<const trace::LaunchNote> note_launch(std::uint64_t graph, const std::string& region);
+  /// What reports call the region that a cut falls in.
+  std::string region_title(Cut cause, const LocationPtr& where, const Region* closing) const;
   /// Makes `op` abandon the extraction that the calling thread has open, if any.
   static void refuse_in_extraction(const char* op);
   /// Gives `executable` the plan for a graph as recorded, found in the persistent cache or compiled; none if nothing has to run.
@@ -109,7 +125,7 @@ class Device {
   void abandon(const std::vector<bool>& live, const Error& error);
   void poison(const std::vector<bool>& live, const std::shared_ptr<const Error>& failure);
   static void poison(Slot& slot, const std::shared_ptr<const Error>& failure);
-  void check_regions(Cut cause, const CacheEntry* entry, const LocationPtr& where) const;
+  void check_regions(Cut cause, const CacheEntry* entry, const std::vector<bool>& live, const LocationPtr& where);
   void raise(const std::shared_ptr<const Error>& failure);
   /// The calling thread's region that was opened last; null if it has none.
   const Region* innermost() const;
@@ -127,7 +143,13 @@ class Device {
   bool told_pending_ = false;
   std::uint64_t next_region_ = 1;
   std::vector<Region> regions_;
-  std::map<std::string, std::set<std::uint64_t>> region_graphs_;  ///< by region key: ids of the entries launched in it
+  std::map<std::string, std::map<std::uint64_t, std::weak_ptr<CacheEntry>>>
+      region_graphs_;  ///< by region key: those launched in it
+  explain::History history_;
+  std::uint64_t graphs_ = 0;  ///< how many were compiled; the newest one's number
+  std::vector<std::shared_ptr<const std::string>> scopes_;  ///< while a profiler listens: of the tape's ops
+  std::int64_t recording_since_ = 0;
+  std::uint32_t flows_ = 0;
 };
 
 /// Gives the user's current line; set by the Python binding. May take the GIL: never called with the lock held.

@@ -21,6 +21,7 @@ void Queue::block(std::unique_lock<std::mutex>& lock, Ready ready) {
   if (ready()) {
     return;
   }
+  const trace::Range told(trace::Event::Kind::Wait, "spool::wait");
   // The hooks take Python's GIL, so they run without our lock.
   lock.unlock();
   struct Released {
@@ -138,6 +139,7 @@ void Queue::run(Launch& launch) {
   if (failure == nullptr) {
     try {
       const metrics::Timer timer("ExecuteTime");
+      const trace::Run told(launch.note.get());
       Engine& engine = *launch.executable->engine;
       std::vector<Memory> copies(launch.inputs.size());
       std::vector<Memory*> inputs;

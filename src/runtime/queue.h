@@ -17,6 +17,7 @@
 
 #include "src/cache/plan_cache.h"
 #include "src/runtime/buffer.h"
+#include "src/runtime/trace.h"
 
 namespace spool {
 
@@ -26,6 +27,7 @@ struct Launch {
   std::vector<BufferPtr> outputs;
   std::vector<Number> numbers;
   std::vector<GeneratorState> generators;
+  std::shared_ptr<const trace::LaunchNote> note;  ///< only while somebody listens
 };
 
 /// How the calling thread waits: the binding gives up Python's GIL around a wait and looks for Ctrl-C now and then.

@@ -14,6 +14,7 @@ struct Op {
   std::vector<std::uint8_t> mutates;     ///< per argument: 1 if the op writes to it (schema, plus what the schema hides)
   bool has_mutation = false;
   bool effect = false;                   ///< must run even if nothing uses its results (assertions)
+  std::vector<std::string> arguments;    ///< their names, for messages; may be empty
 };
 
 namespace ops {

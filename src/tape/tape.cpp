@@ -26,6 +26,10 @@ std::string describe(const LocationPtr& location) {
   return where;
 }
 
+std::string describe_line(const LocationPtr& location) {
+  return location == nullptr || location->file.empty() ? "unknown line" : location->file + ":" + std::to_string(location->line);
+}
+
 Tape::Tape() : root_(std::make_unique<TapeNode>()), cursor_(root_.get()), number_(next_number()) {}
 
 Tape::~Tape() {

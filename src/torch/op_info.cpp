@@ -53,6 +53,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& operator_handle)
   op.handle = &handle;
   op.effect = traits.effect;
   for (const c10::Argument& argument : schema.arguments()) {
+    op.arguments.push_back(argument.name());
     c10::TypePtr type = without_optional(argument.type());
     if (const auto list = type->cast<c10::ListType>()) {
       type = list->getElementType();

@@ -17,6 +17,7 @@
 #include "src/engine/native/planned_allocator.h"
 #include "src/passes/pipeline.h"
 #include "src/runtime/metrics.h"
+#include "src/runtime/trace.h"
 
 namespace spool::native {
 namespace {
@@ -101,6 +102,7 @@ class NativeEngine final : public Engine {
     try {
       for (const auto& step : plan.steps) {
         current = step.get();
+        const trace::KernelRange told(current->op, current->location);
         step->run(state);
       }
     } catch (...) {

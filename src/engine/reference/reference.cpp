@@ -11,6 +11,7 @@
 #include "src/engine/aten/call.h"
 #include "src/engine/aten/memory.h"
 #include "src/engine/engine.h"
+#include "src/runtime/trace.h"
 
 namespace spool {
 namespace {
@@ -112,6 +113,7 @@ class ReferenceEngine final : public Engine {
     const Graph& graph = static_cast<ReferencePlan&>(plan).graph;
     Run run(graph, args);
     for (const Node& node : graph.nodes) {
+      const trace::KernelRange told(node.op, node.location);
       run.run(node);
     }
     std::vector<Memory> made;
