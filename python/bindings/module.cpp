@@ -180,9 +180,15 @@ PYBIND11_MODULE(_C, m) {
   m.def("compile_options", [] {
     py::dict options;
     options["exact"] = spool::plan_options().exact;
+    options["fuse"] = spool::name(spool::plan_options().fuse);
     return options;
   });
-  m.def("set_compile_options", [](bool exact) { spool::plan_options().exact = exact; }, py::arg("exact"));
+  m.def(
+      "set_compile_options",
+      [](bool exact, const std::string& fuse) {
+        spool::torch_side::with_torch_errors([&] { spool::plan_options() = {.exact = exact, .fuse = spool::fuse_mode(fuse)}; });
+      },
+      py::arg("exact"), py::arg("fuse"));
   m.def("manual_seed", &spool::manual_seed, WithoutGil());
   m.def("get_rng_state", &spool::get_rng_state);
   m.def("set_rng_state", &spool::set_rng_state);

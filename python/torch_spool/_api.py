@@ -158,16 +158,15 @@ class options:
     """Set options of the compiler for the calling thread: at once, or as a `with` block that restores them.
 
     `exact=True` computes as eager does, op by op and bit for bit: nothing is
-    fused or decomposed. Options count when a graph is launched; graphs that
-    were compiled under others are compiled again.
+    fused or decomposed. `fuse` is "auto", "always" (kernels of our own also
+    for single ops: for tests) or "never". Options count when a graph is
+    launched; graphs that were compiled under others are compiled again.
     """
 
-    def __init__(self, *, exact: bool | None = None) -> None:
+    def __init__(self, *, exact: bool | None = None, fuse: str | None = None) -> None:
         self._before = _C.compile_options()
-        asked = {"exact": exact}
-        _C.set_compile_options(
-            **(self._before | {name: bool(v) for name, v in asked.items() if v is not None})
-        )
+        asked = {"exact": exact, "fuse": fuse}
+        _C.set_compile_options(**self._before | {k: v for k, v in asked.items() if v is not None})
 
     def __enter__(self) -> "options":
         return self

@@ -28,12 +28,6 @@ class Emitter {
   // --- the node -------------------------------------------------------------------------------------------------------
   /// The op's name without namespace, overload and trailing underscore.
   std::string_view base() const { return base_; }
-  /// The overload's name: "dim_IntList", "out", "".
-  std::string_view overload() const {
-    const std::string_view name = node_.op->name;
-    const std::size_t dot = name.find('.');
-    return dot == std::string_view::npos ? std::string_view() : name.substr(dot + 1);
-  }
   /// The i-th argument; one of kind None where there are fewer.
   const Arg& arg(std::size_t i) const;
   bool has(std::size_t i) const { return arg(i).tag != Tag::None; }

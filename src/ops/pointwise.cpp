@@ -439,10 +439,10 @@ void copy(E& e) {
 
 // --- reductions --------------------------------------------------------------------------------------------------------
 
-/// (self, dims, keepdim, …) where the overload has dims, (self, …) over everything otherwise.
+/// (self, dims, keepdim, …) where the overload has them, (self, …) over everything otherwise.
 void over(E& e) {
   constexpr std::size_t none = 100;
-  const bool has_dims = !e.overload().empty() && e.overload() != "out" && e.overload() != "all_out";
+  const bool has_dims = e.arg(2).tag == Tag::Bool;
   e.over(0, has_dims ? 1 : none, has_dims ? 2 : none);
 }
 

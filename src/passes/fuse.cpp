@@ -282,6 +282,11 @@ class Fuser {
 
   /// Groups of the same program that do not depend on each other become one.
   void unite_equal(std::map<std::int32_t, Made>& made) {
+    // A lone copy is the library's.
+    const auto moves_only = [&](std::int32_t group) {
+      const auto& members = at(groups_, group)->members();
+      return members.size() == 1 && members.front().lowered.copies && !members.front().lowered.reads.empty();
+    };
     // Those on which nothing depends, as updates of parameters, can't depend on each other; nor can those of equal depth.
     std::map<std::pair<std::string, std::int32_t>, std::int32_t> first;
     for (auto it = made.begin(); it != made.end();) {
@@ -290,6 +295,10 @@ class Fuser {
         return std::all_of(at(order_.after, member).begin(), at(order_.after, member).end(),
                            [&](std::int32_t next) { return find(next) == group; });
       });
+      if (moves_only(group) && mode_ != FuseMode::Always) {
+        ++it;
+        continue;
+      }
       const auto [found, added] = first.try_emplace({text(*it->second.node.kernel), last ? -1 : at(depth_, group)}, group);
       if (added) {
         ++it;

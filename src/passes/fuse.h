@@ -2,13 +2,9 @@
 #pragma once
 
 #include "src/graph/graph.h"
+#include "src/runtime/options.h"
 
 namespace spool {
-
-enum class FuseMode {
-  Auto,    ///< where it saves memory traffic or launches
-  Always,  ///< every node that a kernel can express, also alone (for tests)
-};
 
 /// Replaces groups of nodes by `spool::fused` ones. A group's nodes share an iteration space; what they hand to each other is not
 /// stored, in-place updates stay in place, and groups of equal programs that do not depend on each other become segments of one

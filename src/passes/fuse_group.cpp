@@ -277,6 +277,9 @@ bool FuseGroup::check_fit(const FuseGroup& other, Fit& fit) const {
         restrided(mine.strides, fit.mine, fit.sizes) != restrided(theirs.strides, fit.other, fit.sizes)) {
       return false;
     }
+    if (!whole && theirs.produced && !mine.produced) {
+      return false;  // it would write what all points of a row may still have to read
+    }
     const bool complete = mine.complete || theirs.complete;
     if (complete != at_end) {
       return false;

@@ -15,6 +15,7 @@
 #include "src/passes/decompose.h"
 #include "src/passes/fold.h"
 #include "src/passes/fuse.h"
+#include "src/runtime/options.h"
 
 namespace spool {
 namespace {
@@ -34,11 +35,13 @@ const std::array passes{
     Pass{"dead_code", &dead_code},
 };
 
-Graph decompose_for_kernels(Graph graph) { return settings().fuse == "never" ? std::move(graph) : decompose(std::move(graph)); }
+Graph decompose_for_kernels(Graph graph) {
+  return plan_options().fuse == FuseMode::Never ? std::move(graph) : decompose(std::move(graph));
+}
 
-Graph fuse_as_set(Graph graph) {
-  const std::string& mode = settings().fuse;
-  return mode == "never" ? std::move(graph) : fuse(std::move(graph), mode == "always" ? FuseMode::Always : FuseMode::Auto);
+Graph fuse_as_asked(Graph graph) {
+  const FuseMode mode = plan_options().fuse;
+  return mode == FuseMode::Never ? std::move(graph) : fuse(std::move(graph), mode);
 }
 
 /// What an engine that runs kernels adds.
@@ -46,8 +49,9 @@ auto kernel_passes(const ChooseConvolution& choose) {
   return std::array{
       Pass{"decompose", &decompose_for_kernels},
       Pass{"fold", &fold},
+      Pass{"common_subexpressions", &common_subexpressions},
       Pass{"dead_code", &dead_code},
-      Pass{"fuse", &fuse_as_set},
+      Pass{"fuse", &fuse_as_asked},
       Pass{"dead_code", &dead_code},
       Pass{"assign_layouts", [&choose](Graph graph) { return assign_layouts(std::move(graph), choose); }},
   };

@@ -12,8 +12,8 @@ namespace spool {
 /// changed it to `<folder>/graph_<number>.txt`, with the time each took. In builds with SPOOL_VERIFY, verifies after each pass.
 Graph optimise(Graph graph);
 
-/// Runs the passes that make kernels and, by the engine's choices, layouts, on a graph that has been through `optimise`. Dumps to `graph_<number>.kernels.txt`, with the
-/// number of the graph that this thread optimised last.
+/// Runs the passes that make kernels, as the calling thread's options say, and layouts, by the engine's choices, on a graph that has
+/// been through `optimise`. Dumps to `graph_<number>.kernels.txt`, with the number of the graph that this thread optimised last.
 Graph make_kernels(Graph graph, const ChooseConvolution& choose);
 
 }  // namespace spool

@@ -15,6 +15,9 @@ from op_checks import ASPECTS, ERROR, FORWARD, GRAD, STRIDES, Outcome, check, ch
 from op_exceptions import EXCEPTIONS, is_exception
 from op_samples import DTYPES, OPS, differentiable_dtypes_of, dtypes_of
 
+# Bit for bit; test_fused_ops.py looks at kernels.
+pytestmark = pytest.mark.usefixtures("exact")
+
 SAMPLED = 2
 FULL = 4
 LEAST_SHARE = 0.99  # of the pairs of op and dtype, that have no exception
