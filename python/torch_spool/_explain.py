@@ -1,5 +1,6 @@
 """Why something compiled or broke a graph: `explain()` and the report that it gives."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -124,6 +125,7 @@ def _graph(raw: dict[str, Any], run: tuple[int, float, list[tuple[str, int, floa
     by_line: dict[tuple[str, int], float] = {}
     for op, key, spent in steps:
         by_line[op, key] = by_line.get((op, key), 0.0) + spent
+    sharing = Counter((node["op"], node["key"]) for node in raw["nodes"])  # a line's time is shared equally
     nodes = tuple(
         Node(
             node["op"],
@@ -132,7 +134,7 @@ def _graph(raw: dict[str, Any], run: tuple[int, float, list[tuple[str, int, floa
             tuple(node["reads"]),
             tuple(node["makes"]),
             _place(node["location"]),
-            by_line[node["op"], node["key"]] / runs
+            by_line[node["op"], node["key"]] / runs / sharing[node["op"], node["key"]]
             if node["key"] and (node["op"], node["key"]) in by_line
             else None,
         )

@@ -96,6 +96,18 @@ std::optional<Results> pixel_loss_gradient(const Arguments& arguments) {
   return Results{make_meta(self.sizes(), self.scalar_type())};
 }
 
+// multilabel_margin_loss_forward(self, target, reduction): the loss, and where the targets are. One row gives a number.
+std::optional<Results> multilabel_margin(const Arguments& arguments) {
+  const auto& self = arguments.tensor(0);
+  const auto& target = arguments.tensor(1);
+  expect(at::isFloatingType(self.scalar_type()) && target.scalar_type() == at::kLong && self.numel() > 0);
+  expect(self.dim() <= 1 ? target.dim() <= 1 && target.numel() == self.numel()
+                         : self.dim() == 2 && target.sizes() == self.sizes());
+  const bool each = arguments.integer(2) == at::Reduction::None && target.dim() == 2;
+  return Results{each ? make_meta({self.size(0)}, self.scalar_type()) : make_meta({}, self.scalar_type()),
+                 make_meta(target.sizes(), self.scalar_type())};
+}
+
 // Of multi_margin_loss: one row of scores, or a batch of them, and a class for each.
 void check_margins(const at::Tensor& self, const at::Tensor& target, const c10::IValue& p, const at::Tensor& weight) {
   expect(at::isFloatingType(self.scalar_type()) && target.scalar_type() == at::kLong);
@@ -130,6 +142,7 @@ void add_loss_rules(RuleTable& table) {
   table["aten::smooth_l1_loss_backward.grad_input"] = gradient_out;
   table["aten::huber_loss"] = huber;
   table["aten::multi_margin_loss"] = margin_loss;
+  table["aten::multilabel_margin_loss_forward"] = multilabel_margin;
   table["aten::multi_margin_loss_backward"] = margin_loss_gradient;
   table["aten::huber_loss_backward.out"] = gradient_out;
   table["aten::binary_cross_entropy"] = binary_cross_entropy;

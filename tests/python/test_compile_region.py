@@ -93,6 +93,7 @@ def test_keyword_arguments_and_results_pass_through():
     same(result["out"], torch.arange(2.0) * 4)
 
 
+@pytest.mark.usefixtures("exact")
 def test_a_training_step_compiles_once_and_equals_eager():
     def program(dev, wrap):
         torch.manual_seed(0)

@@ -240,6 +240,7 @@ def test_what_was_recorded_before_an_update_sees_the_old_value(dev):
     same(alias, torch.full((3,), 5.0))
 
 
+@pytest.mark.usefixtures("exact")
 def test_a_residual_net_with_kept_statistics_runs_and_runs_again_as_eager_does(dev):
     net = residual_net()
     images = [torch.rand(2, 3, 16, 16) for _ in range(3)]
@@ -431,6 +432,7 @@ def training(backend, *, steps=4, compile_optimiser=False, dynamic=None, batch=l
     return program
 
 
+@pytest.mark.usefixtures("exact")
 @pytest.mark.parametrize("backend", ["openxla", "spool"])
 def test_training_equals_eager_to_the_last_bit(dev, backend):
     as_eager(training(backend), dev)
@@ -438,12 +440,14 @@ def test_training_equals_eager_to_the_last_bit(dev, backend):
     assert aliases() > 0
 
 
+@pytest.mark.usefixtures("exact")
 @pytest.mark.filterwarnings("ignore:Profiler record function")
 def test_training_with_a_compiled_optimiser_equals_eager_to_the_last_bit(dev):
     as_eager(training("openxla", compile_optimiser=True), dev)
     assert count("BridgeFallback") == 0
 
 
+@pytest.mark.usefixtures("exact")
 @pytest.mark.parametrize("dynamic", [None, False, True])
 def test_training_on_batches_of_changing_size_equals_eager(dev, dynamic):
     as_eager(training("openxla", steps=6, dynamic=dynamic, batch=lambda i: (3, 5, 2)[i % 3]), dev)
@@ -453,6 +457,7 @@ def test_training_on_batches_of_changing_size_equals_eager(dev, dynamic):
     assert known > 0 and count("BridgeFallback") == 0
 
 
+@pytest.mark.usefixtures("exact")
 def test_a_compiled_residual_net_trains_as_eager_does(dev):
     def program(d):
         net = residual_net().to(d)
@@ -483,6 +488,7 @@ def test_graph_breaks_give_eagers_results(dev):
     as_eager(program, dev)
 
 
+@pytest.mark.usefixtures("exact")
 def test_compiled_functions_mix_with_lazy_tensors_and_with_regions(dev):
     def f(t, state):
         state.add_(t.mean())

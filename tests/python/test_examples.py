@@ -10,8 +10,10 @@ from helpers import REPOSITORY, run_python
 EXAMPLES = REPOSITORY / "examples"
 
 
-def run_example(name: str, *args: str, cwd, timeout: float = 200):
-    done = run_python(str(EXAMPLES / name), *args, cwd=cwd, timeout=timeout)
+def run_example(name: str, *args: str, cwd, timeout: float = 200, exact: bool = True):
+    """With EXACT, plans compute what eager does to the last bit; without, kernels are fused."""
+    environment = {"SPOOL_EXACT": "1" if exact else "0"}
+    done = run_python(str(EXAMPLES / name), *args, cwd=cwd, timeout=timeout, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -36,15 +38,19 @@ def test_train_digits_is_98_percent_right_with_the_cpus_losses_and_a_checkpoint_
     tmp_path,
 ):
     records = {}
-    for device in ("spool", "cpu"):
+    for device in ("spool", "cpu", "fused"):
         folder = tmp_path / device
         folder.mkdir()
-        run_example("train_digits.py", "--device", device, "--losses", "losses.json", cwd=folder)
+        run_example(
+            "train_digits.py", "--device", device.replace("fused", "spool"), "--losses", "losses.json",
+            cwd=folder, exact=device != "fused",
+        )  # fmt: skip
         records[device] = json.loads((folder / "losses.json").read_text())
         assert (folder / "digits_curve.png").read_bytes().startswith(b"\x89PNG")
     assert records["spool"]["losses"] == records["cpu"]["losses"]
     assert records["spool"]["test_accuracy"] == records["cpu"]["test_accuracy"]
     assert records["spool"]["test_accuracy"][-1] >= 0.98
+    assert records["fused"]["test_accuracy"][-1] >= 0.98
     for device in ("spool", "cpu"):
         text = run_example(
             "train_digits.py",

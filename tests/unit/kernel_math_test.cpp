@@ -6,7 +6,8 @@
 namespace spool::test {
 namespace {
 
-constexpr double most = 1.05;
+/// Units in the last place. PyTorch's own functions promise 1; its tests allow about 11.
+constexpr double most = 1.25;
 
 /// Runs `op` on every `step`-th float and returns the largest error in units of the last place of the exact result.
 double worst(KernelOp op, double (*exact)(double), std::uint64_t step) {
