@@ -66,7 +66,7 @@ class Planner {
       const auto fresh = static_cast<std::size_t>(node.fresh);
       for (std::size_t r = 0; r < fresh; ++r) {
         if (node.results[r] != no_value) {
-          assign(node.results[r], i, takes_over(node, r, i));
+          assign(node.results[r], i);
         }
       }
       const std::vector<ValueId> old = mutated(node);
@@ -83,64 +83,6 @@ class Planner {
         }
       }
     }
-  }
-
-  /// The buffer of an argument that node `i` reads last and whose place its fresh result `r` can take: a kernel reads every element
-  /// there only at the point where it writes that of the result. -1 if there is none.
-  std::int32_t takes_over(const Node& node, std::size_t r, std::int32_t i) {
-    if (node.kernel == nullptr) {
-      return -1;
-    }
-    const Kernel& kernel = *node.kernel;
-    const KernelSegment* segment = nullptr;
-    std::size_t store = 0;
-    for (const KernelSegment& candidate : kernel.segments) {
-      for (std::size_t a = 0; a < kernel.accesses.size(); ++a) {
-        if (kernel.accesses[a].store && candidate.places[a].operand < 0 &&
-            candidate.places[a].result == static_cast<std::int32_t>(r)) {
-          segment = &candidate;
-          store = a;
-        }
-      }
-    }
-    const KernelPlace& to = segment->places[store];
-    for (std::size_t d = 0; d < segment->sizes.size(); ++d) {
-      if (segment->sizes[d] != 1 && to.strides[d] == 0) {
-        return -1;
-      }
-    }
-    const std::size_t nbytes = graph_.values[static_cast<std::size_t>(node.results[r])].nbytes;
-    for (std::size_t a = 0; a < kernel.accesses.size(); ++a) {
-      const KernelPlace& from = segment->places[a];
-      if (kernel.accesses[a].store || kernel.accesses[a].dtype != kernel.accesses[store].dtype || from.offset != to.offset ||
-          from.strides != to.strides) {
-        continue;
-      }
-      const Arg& arg = node.args[static_cast<std::size_t>(from.operand)];
-      const std::int32_t held = buffer_of(arg.value);
-      if (last_use(arg.value) == i && !arg.writes && buffer(held).last == i && buffer(held).kind == Kind::Arena &&
-          buffer(held).nbytes == nbytes && !taken(node, r, held) && nothing_else_reads(node, arg.value, *segment, to)) {
-        return held;
-      }
-    }
-    return -1;
-  }
-
-  /// Whether an earlier fresh result of the node is in that buffer.
-  bool taken(const Node& node, std::size_t r, std::int32_t held) {
-    return std::any_of(node.results.begin(), node.results.begin() + static_cast<std::ptrdiff_t>(r),
-                       [&](ValueId other) { return other != no_value && buffer_of(other) == held; });
-  }
-
-  /// Whether a kernel reads a value at one place of one segment only.
-  static bool nothing_else_reads(const Node& node, ValueId value, const KernelSegment& segment, const KernelPlace& at) {
-    const Kernel& kernel = *node.kernel;
-    return std::all_of(kernel.segments.begin(), kernel.segments.end(), [&](const KernelSegment& other) {
-      return std::all_of(other.places.begin(), other.places.end(), [&](const KernelPlace& place) {
-        return place.operand < 0 || node.args[static_cast<std::size_t>(place.operand)].value != value ||
-               (&other == &segment && place.offset == at.offset && place.strides == at.strides);
-      });
-    });
   }
 
   /// Outputs in an input's memory stay there only if they replace that input; arena values that are outputs move out of the arena.

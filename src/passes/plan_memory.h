@@ -37,8 +37,6 @@ struct MemoryPlan {
 
 /// Plans with lifetime offsets: buffers whose lifetimes overlap never overlap in the arena; offsets are multiples of 64.
 /// A value that a node mutates shares its buffer with its next value unless something later still needs the old one.
-/// A kernel's fresh result takes the place of an argument that dies there, if every element of it is read only where that of the
-/// result is written.
 /// Larger buffers are placed first, each at the lowest offset that is free during its lifetime (greedy by size, Pisarchyk and
 /// Lee 2020, arXiv:2001.03288).
 MemoryPlan plan_memory(const Graph& graph);

@@ -220,7 +220,7 @@ TEST_P(Conformance, NumbersAreParameters) {
   const auto first = with_numbers(0.1, 2.0, 3);
   const auto second = with_numbers(-0.7, 1e-3, -40);
   Engine& tested = engine(name());
-  const auto plan = tested.compile(first.graph);
+  const auto plan = tested.compile(first.graph, {.exact = true});
   test::expect_equal(test::run(tested, *plan, first), first);
   test::expect_equal(test::run(tested, *plan, second), second);
   test::expect_equal(test::run(tested, *plan, first), first);
@@ -349,7 +349,7 @@ TEST_P(Conformance, FailingOpNamesOpAndLineAndLeavesTheEngineUsable) {
   const auto x = good.input(at::randn({4}));
   good.output(good.one("aten::exp", {x}));
   Engine& tested = engine(name());
-  const auto good_plan = tested.compile(good.graph);
+  const auto good_plan = tested.compile(good.graph, {.exact = true});
 
   GraphBuilder bad;
   const auto y = bad.input(at::randn({4}));
@@ -358,7 +358,7 @@ TEST_P(Conformance, FailingOpNamesOpAndLineAndLeavesTheEngineUsable) {
   const auto picked = bad.note("aten::index_select", {scaled, 0, where}, {at::empty({3})}, 12);
   bad.output(scaled);
   bad.output(picked[0]);
-  const auto bad_plan = tested.compile(bad.graph);
+  const auto bad_plan = tested.compile(bad.graph, {.exact = true});
   const std::size_t used = tested.memory().used;
   for (int i = 0; i < 2; ++i) {
     try {
@@ -384,7 +384,7 @@ TEST_P(Conformance, IndexErrorKeepsItsKind) {
   indices.push_back(bad.input(at::arange(7, 9)));
   bad.output(bad.note("aten::index.Tensor", {x, indices}, {at::empty({2, 4})}, 3)[0]);
   Engine& tested = engine(name());
-  const auto plan = tested.compile(bad.graph);
+  const auto plan = tested.compile(bad.graph, {.exact = true});
   try {
     test::run(tested, *plan, bad);
     FAIL() << "expected an error";
@@ -411,7 +411,7 @@ TEST_P(Conformance, OutOfMemoryIsAnError) {
       graph.graph.outputs.clear();
       graph.expected.clear();
     }
-    const auto plan = tested.compile(graph.graph);
+    const auto plan = tested.compile(graph.graph, {.exact = true});
     try {
       test::run(tested, *plan, graph);
       FAIL() << "expected an error";

@@ -271,6 +271,7 @@ struct RunResult {
   std::vector<const void*> output_addresses;
 };
 
+/// Plans of these tests are exact, since results are compared to the last bit; fused ones have tests of their own (kernel_*, fuse_test).
 inline RunResult run(Engine& engine, Plan& plan, const GraphBuilder& builder) {
   std::vector<Memory> inputs;
   std::vector<Memory> outputs(builder.graph.outputs.size());
@@ -311,7 +312,7 @@ inline void expect_equal(const RunResult& result, const GraphBuilder& builder) {
 /// Compiles and runs twice (the second run meets memory that the first has used), each time comparing all outputs with ATen's.
 inline RunResult check(const std::string& engine_name, const GraphBuilder& builder) {
   Engine& tested = engine(engine_name);
-  const auto plan = tested.compile(builder.graph);
+  const auto plan = tested.compile(builder.graph, {.exact = true});
   expect_equal(run(tested, *plan, builder), builder);
   RunResult second = run(tested, *plan, builder);
   expect_equal(second, builder);

@@ -56,7 +56,7 @@ GraphBuilder residual_block() {
 TEST(NativeMemory, ResultsAreBornInTheirPlaces) {
   const auto b = residual_block();
   Engine& native = engine("native");
-  const auto plan = native.compile(b.graph);
+  const auto plan = native.compile(b.graph, {.exact = true});
   // The first run learns which of a kernel's allocations become results.
   test::expect_equal(test::run(native, *plan, b), b);
   const auto before = native::copied_results();
@@ -69,7 +69,7 @@ TEST(NativeMemory, ResultsAreBornInTheirPlaces) {
 TEST(NativeMemory, RunsDoNotGrow) {
   const auto b = residual_block();
   Engine& native = engine("native");
-  const auto plan = native.compile(b.graph);
+  const auto plan = native.compile(b.graph, {.exact = true});
   test::run(native, *plan, b);
   const std::size_t used = native.memory().used;
   for (int i = 0; i < 20; ++i) {
@@ -86,7 +86,7 @@ TEST(NativeMemory, ArenaGrowsToTheLargestPlanAndServesTheSmaller) {
     GraphBuilder b;
     const auto x = b.input(at::randn({size}));
     b.output(b.one("aten::neg", {b.one("aten::exp", {b.one("aten::abs", {x})})}));
-    plans.push_back(native.compile(b.graph));
+    plans.push_back(native.compile(b.graph, {.exact = true}));
     builders.push_back(std::move(b));
   }
   for (const std::size_t i : {0, 1, 2, 0, 1}) {
@@ -97,7 +97,7 @@ TEST(NativeMemory, ArenaGrowsToTheLargestPlanAndServesTheSmaller) {
 TEST(NativeMemory, KernelsOfOtherThreadsAreNotPlanned) {
   const auto b = residual_block();
   Engine& native = engine("native");
-  const auto plan = native.compile(b.graph);
+  const auto plan = native.compile(b.graph, {.exact = true});
   std::atomic<bool> stop{false};
   std::thread other([&] {
     while (!stop) {
@@ -115,7 +115,7 @@ TEST(NativeMemory, KernelsOfOtherThreadsAreNotPlanned) {
 TEST(NativeThreads, ARunUsesAsManyThreadsAsPyTorchWasTold) {
   const auto b = residual_block();
   Engine& native = engine("native");
-  const auto plan = native.compile(b.graph);
+  const auto plan = native.compile(b.graph, {.exact = true});
   const int before = at::get_num_threads();
   for (const int threads : {1, 2}) {
     at::set_num_threads(threads);

@@ -48,12 +48,19 @@ TEST(Bridge, AGraphMatchesTensorsLikeItsInputsAndNoOthers) {
   const at::Tensor a = ready({3});
   const at::Tensor b = ready({3});
   const auto graph = extracted(a, b);
-  EXPECT_TRUE(graph->matches({b, a}));
-  EXPECT_FALSE(graph->matches({a}));
-  EXPECT_FALSE(graph->matches({a, ready({4})}));
-  EXPECT_FALSE(graph->matches({a, at::arange(3, at::kFloat)}));
-  EXPECT_FALSE(graph->matches({a, ready({6}).slice(0, 0, 6, 2)}));
-  EXPECT_FALSE(graph->matches({a, a})) << "it updates the one and reads the other";
+  const auto matches = [&](const std::vector<at::Tensor>& tensors) {
+    std::vector<const at::Tensor*> inputs;
+    for (const at::Tensor& tensor : tensors) {
+      inputs.push_back(&tensor);
+    }
+    return graph->call(inputs, [](const std::function<void()>& launch) { launch(); }).has_value();
+  };
+  EXPECT_TRUE(matches({b, a}));
+  EXPECT_FALSE(matches({a}));
+  EXPECT_FALSE(matches({a, ready({4})}));
+  EXPECT_FALSE(matches({a, at::arange(3, at::kFloat)}));
+  EXPECT_FALSE(matches({a, ready({6}).slice(0, 0, 6, 2)}));
+  EXPECT_FALSE(matches({a, a})) << "it updates the one and reads the other";
 }
 
 TEST(Bridge, AReadOrAForeignTensorAbandonsTheGraphAndTheDeviceGoesOn) {

@@ -23,7 +23,7 @@ std::atomic<int> runs{0};
 class CountingEngine final : public Engine {
  public:
   std::string name() const override { return "counting"; }
-  std::unique_ptr<Plan> compile(const Graph& graph) override {
+  std::unique_ptr<Plan> compile(const Graph& graph, const PlanOptions& /*options*/, Graph* /*lowered*/) override {
     for (const Node& node : graph.nodes) {
       SPOOL_CHECK(node.op != &check_, NotImplemented, "[test::check] no plan for this");
     }
@@ -35,6 +35,7 @@ class CountingEngine final : public Engine {
       }
     });
   }
+  std::unique_ptr<Plan> load(const Graph& lowered) override { return compile(lowered, {}, nullptr); }
   void run(Plan& plan, const RunArgs& args) override { memory_.run(plan, args); }
   Memory allocate(std::size_t nbytes) override { return memory_.allocate(nbytes); }
   MemoryInfo memory() const override { return {}; }
