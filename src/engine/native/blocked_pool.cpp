@@ -8,6 +8,10 @@
 
 #include "src/base/error.h"
 
+#ifndef _OPENMP
+#error "at::parallel_for needs OpenMP to run on more than one thread"
+#endif
+
 namespace spool::native {
 namespace {
 

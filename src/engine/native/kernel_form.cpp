@@ -119,9 +119,17 @@ void turn(Kernel& kernel, KernelOver from, KernelOver to) {
   }
 }
 
-int unit_strides(const Dimensions& dimensions) {
-  return dimensions.empty() ? 0
-                            : static_cast<int>(std::count(dimensions.back().strides.begin(), dimensions.back().strides.end(), 1));
+int unit_strides(const Dimensions& dimensions, const Dimensions& others) {
+  if (dimensions.empty()) {
+    return 0;
+  }
+  constexpr int full = 1000;  // what moves along both groups is nearly all that is read and written
+  int votes = 0;
+  for (std::size_t a = 0; a < dimensions.back().strides.size(); ++a) {
+    const bool both = std::any_of(others.begin(), others.end(), [&](const auto& other) { return other.strides[a] != 0; });
+    votes += dimensions.back().strides[a] != 1 ? 0 : both ? full : 1;
+  }
+  return votes;
 }
 
 class Maker {
@@ -219,7 +227,7 @@ class Maker {
       tidy(rest_);
       constexpr std::int64_t few_columns = 32768;
       constexpr std::int64_t many_rows = 64;
-      if (unit_strides(kept_) > unit_strides(rest_) && points(kept_) <= few_columns && points(rest_) >= many_rows) {
+      if (unit_strides(kept_, rest_) > unit_strides(rest_, kept_) && points(kept_) <= few_columns && points(rest_) >= many_rows) {
         turn(program, KernelOver::Rest, KernelOver::Kept);
         std::swap(kept_, rest_);
         return;
@@ -227,7 +235,8 @@ class Maker {
     }
     tidy(kept_);
     tidy(rest_);
-    form_.vertical = !over_kept && !over_all && !kept_.empty() && (rest_.empty() || unit_strides(kept_) > unit_strides(rest_));
+    form_.vertical =
+        !over_kept && !over_all && !kept_.empty() && (rest_.empty() || unit_strides(kept_, rest_) > unit_strides(rest_, kept_));
   }
 
   void describe(Extent& extent) {

@@ -9,6 +9,10 @@
 
 #include "src/base/error.h"
 
+#ifndef _OPENMP
+#error "at::parallel_for needs OpenMP to run on more than one thread"
+#endif
+
 namespace spool::native {
 namespace {
 
@@ -21,6 +25,8 @@ constexpr std::int64_t rows_at_once = 128;
 /// Work below which more threads don't pay, in cycles.
 constexpr std::int64_t grain_cost = 32768;
 constexpr std::int64_t most_chunks = 64;
+/// Fewer rows in a part of their own don't pay for its partial results.
+constexpr std::int64_t least_rows = 64;
 constexpr std::size_t most_partial_bytes = std::size_t{4} << 20U;
 constexpr std::size_t alignment = 64;
 
@@ -39,16 +45,17 @@ double point_cost(const Form& form) {
 }
 
 template <class T>
-void combine_as(KernelOp op, T* to, const T* from, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    const T a = to[i];
-    const T b = from[i];
-    switch (op) {
-      case KernelOp::ReduceSum: to[i] = static_cast<T>(a + b); break;
-      case KernelOp::ReduceProduct: to[i] = static_cast<T>(a * b); break;
-      case KernelOp::ReduceMaximum: to[i] = a != a || a > b ? a : b; break;
-      default: to[i] = a != a || a < b ? a : b;
+void combine_as(KernelOp op, T* __restrict to, const T* __restrict from, std::int64_t count) {
+  const auto each = [&](auto combine) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      to[i] = static_cast<T>(combine(to[i], from[i]));
     }
+  };
+  switch (op) {
+    case KernelOp::ReduceSum: return each([](T a, T b) { return a + b; });
+    case KernelOp::ReduceProduct: return each([](T a, T b) { return a * b; });
+    case KernelOp::ReduceMaximum: return each([](T a, T b) { return a != a || a > b ? a : b; });
+    default: return each([](T a, T b) { return a != a || a < b ? a : b; });
   }
 }
 
@@ -112,7 +119,9 @@ KernelLaunch::KernelLaunch(Form form, Extent extent, const KernelSegment& segmen
       partial_bytes_ += aligned(static_cast<std::size_t>((each.each ? row_points : 1) * element_size(each.dtype)));
     }
     const auto fit = static_cast<std::int64_t>(most_partial_bytes / std::max<std::size_t>(1, partial_bytes_));
-    parts_ = std::max<std::int64_t>(1, std::min({tiles, most_chunks, std::max<std::int64_t>(2, fit)}));
+    const bool each_point = std::any_of(partial.begin(), partial.end(), [](const Partial& one) { return one.each; });
+    const std::int64_t worth = each_point ? std::max<std::int64_t>(2, all_rows_ / least_rows) * inner_tiles_ : tiles;
+    parts_ = std::max<std::int64_t>(1, std::min({tiles, most_chunks, worth, std::max<std::int64_t>(2, fit)}));
     chunks_ = static_cast<std::size_t>(parts_);
     partial_bytes_ *= 2;  // one to add up in, one to put aside in
   }
